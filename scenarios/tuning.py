@@ -9,18 +9,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 
-from whyidle.capture.tuning.sized import Probing
+from whyidle.capture.tuning.guard import put_sockets_into
 from whyidle.capture.tuning.switching import Switching
 from whyidle.devices.choose import choose
 from whyidle.devices.emulated import EmulatedDevice
@@ -166,10 +165,9 @@ class TunedTraining:
         """Train as the tuner orders, until it says stop or is gone."""
         tuner = int(self._spec.tune["tuner"])
         switching = Switching(
-            lambda settings: Fetching(self._pipeline(settings)),
+            lambda settings, _: Fetching(self._pipeline(settings)),
             line,
-            time.monotonic_ns,
-            self._device.synchronize,
+            self._device,
             _end,
             lambda: os.getppid() == tuner,
         )
@@ -185,19 +183,6 @@ class TunedTraining:
             memory = isinstance(error, DeviceOutOfMemory | torch.OutOfMemoryError)
             switching.training_ended(f"{type(error).__name__}: {error}".splitlines()[0], memory)
             raise
-
-    def probe(self, probing: Probing) -> NoReturn:
-        """Train until that has seen enough: what memory does it take?"""
-        probing.loaders = 1
-        source = Fetching(self._pipeline(self._spec.settings))
-        while True:
-            try:
-                batch, _ = source.next()
-            except StopIteration:
-                source.restart()
-                batch, _ = source.next()
-            self._training.step(self._copier.deliver(batch))
-            probing.stepped()
 
     @property
     def steps(self) -> int:
@@ -224,8 +209,7 @@ def main() -> NoReturn:
     """Train, and end the process: loaders with native threads may hang or crash in interpreter exit."""
     spec = TuningSpec(**json.loads(os.environ[SPEC]))
     folder = Path(os.environ["WHYIDLE_RUN"])
-    if "probe" in spec.tune:
-        _probe(spec, folder)
+    put_sockets_into(spec.tune["temporary"])
     line = Channel.of_training(folder)
     try:
         _tune(spec, folder, line)
@@ -255,21 +239,6 @@ def _tune(spec: TuningSpec, folder: Path, line: Channel) -> None:
         steps=training.steps,
     )
     training.obey(line)
-
-
-def _probe(spec: TuningSpec, folder: Path) -> NoReturn:
-    """Whether a batch size fits: see `capture/tuning/sized.py`."""
-    try:
-        asked = spec.tune["probe"]
-        seed(spec.seed)
-        device = choose(spec.device)
-        dataset = _open(spec)
-        training = TunedTraining(replace(spec, batch_size=asked["batch_size"]), folder, device, dataset)
-        training.probe(Probing(folder, asked, device))
-    except Exception:
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)
 
 
 def _open(spec: TuningSpec) -> ScenarioData:

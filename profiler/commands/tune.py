@@ -31,15 +31,17 @@ from ..record.run import new_folder, new_folder_for, open_run
 from ..record.secret import without_secrets
 from ..record.tuning import LoaderSettings
 from ..report.contract import tuning as tune_json
+from ..report.contract.encode import Json
+from ..report.document import Document
 from ..report.documents.tuning import proof_document, tuning_document
 from ..report.words.code import command_line
 from ..terminal.console import console, show_document, shown_again, write_json
 from ..terminal.progress import TuneProgress
 from ..tune.batch import Question, advise, cannot, child_probe
-from ..tune.patch import loader_made, patch_of, require_new, write_patch
-from ..tune.prove import advised_of, prove
+from ..tune.patch import Patch, loader_made, patch_of, require_new, write_patch
+from ..tune.prove import Proof, advised_of, prove
 from ..tune.result import RECORDING, BatchAdvice, SearchEnd, Tuning, TuningFile
-from ..tune.search import Predict, search
+from ..tune.search import search
 from ..tune.standing import Entry, SearchPlan
 from ..tune.training import Launch, NothingToTune, Ready, ScriptBench, script_hint
 from . import options
@@ -127,20 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.prove:
         return command.prove()
     options.require_folder(arguments.json, command.folder)
-    try:
-        result = command.tune()
-    except KeyboardInterrupt:
-        command.progress.say("Stopped before anything was measured.")
-        return INTERRUPTED
-    if arguments.json != "-":
-        target = console()
-        show_document(tuning_document(result), target, arguments.full)
-        target.print(f"\n{shown_again(command.folder, arguments.full)}", soft_wrap=True, markup=False)
-    if arguments.patch is not None:
-        command.progress.say(write_patch(result.patch, arguments.patch))
-    if arguments.json:
-        write_json(tune_json.tuning(result), arguments.json)
-    return INTERRUPTED if result.ended == SearchEnd.STOPPED else int(result.ended == SearchEnd.FAILED)
+    return command.tune()
 
 
 class _Command:
@@ -158,28 +147,44 @@ class _Command:
         self.progress = TuneProgress(console(stderr=True), arguments.no_live)
         self._begun = time.monotonic()
 
-    def tune(self) -> Tuning:
-        """Search, and keep the result in the folder.
+    def tune(self) -> int:
+        """Search, keep the result in the folder and show it, and give the exit code.
 
         Raises:
             WhyidleError: nothing can be tuned; nothing but recordings is left of it.
-            KeyboardInterrupt: before anything was measured.
         """
         self._announce()
-        new = not self.folder.exists()
+        new, progress = not self.folder.exists(), self.progress
         self._make_folder()
-        progress = self.progress
         try:
             with progress, ScriptBench(self._job.launch, self.folder, progress.tick, progress.say) as bench:
                 result = self._tune(bench)
+        except KeyboardInterrupt:
+            progress.say("Stopped before anything was measured.")
+            return INTERRUPTED
         except WhyidleError:
             if new and not any(self.folder.glob("training-*/output.txt")):
                 # Nothing was started, so there is nothing to keep.
                 shutil.rmtree(self.folder, ignore_errors=True)
             raise
+        told = tune_json.tuning(result)
         with suppress(RecordError):
-            replace(self._kept, result=tune_json.tuning(result)).save(self.folder)
-        return result
+            replace(self._kept, result=told).save(self.folder)
+        again = shown_again(self.folder, self._arguments.full)
+        self._give(tuning_document(result), told, result.patch, f"\n{again}")
+        return INTERRUPTED if result.ended == SearchEnd.STOPPED else int(result.ended == SearchEnd.FAILED)
+
+    def _give(self, document: Document, told: Json, patch: Patch | None, more: str = "") -> None:
+        """Show a result, unless its JSON goes there, and write its JSON and its patch where that is asked for."""
+        arguments, target = self._arguments, console()
+        if arguments.json != "-":
+            show_document(document, target, arguments.full)
+            if more:
+                target.print(more, soft_wrap=True, markup=False)
+        if arguments.json:
+            write_json(told, arguments.json)
+        if arguments.patch is not None:
+            self.progress.say(write_patch(patch, arguments.patch))
 
     def _make_folder(self) -> None:
         try:
@@ -229,12 +234,11 @@ class _Command:
                 f"The program took {spent:.0f} s to start and to be recorded; trials go on for {LEAST_TRIALS_S:.0f} s, "
                 f"which is beyond the budget of {self._arguments.budget:.0f} s."
             )
-        # All that were tried last live side by side: a few workers a CPU, or as many as an advice would name.
-        most = min(MOST_WORKERS, max(8, 4 * round(cpu_budget().budget), Advice(workload).most_workers))
         plan = self._plan(ready, workload.batch_size, budget * (1 - BATCH_SHARE if of_sizes else 1))
-        plan = replace(plan, most_workers=self._arguments.max_workers or most)
-        model, begun = partial(predict, workload), time.monotonic()
-        tuned = search(bench, model, plan, progress.show)
+        # All that were tried last live side by side: a few workers a CPU, or as many as an advice would name.
+        most = min(MOST_WORKERS, max(8, 4 * round(plan.cpus), Advice(workload).most_workers))
+        plan, begun = replace(plan, most_workers=self._arguments.max_workers or most), time.monotonic()
+        tuned = search(bench, partial(predict, workload), plan, progress.show)
         if tuned.baseline.samples_per_s is None:
             if tuned.ended == SearchEnd.STOPPED:
                 raise KeyboardInterrupt
@@ -242,7 +246,7 @@ class _Command:
         if of_sizes and tuned.ended in (SearchEnd.DECIDED, SearchEnd.NOTHING_TO_GAIN, SearchEnd.BUDGET):
             left = budget - (time.monotonic() - begun)
             try:
-                tuned = replace(tuned, batch=self._batch(bench, model, plan, tuned, analysis, left))
+                tuned = replace(tuned, batch=self._batch(bench, plan, tuned, analysis, left))
             except KeyboardInterrupt:
                 because = "stopped by Ctrl-C while batch sizes were tried"
                 tuned = replace(tuned, ended=SearchEnd.STOPPED, because=because)
@@ -283,46 +287,29 @@ class _Command:
             pipelines=self._job.pipelines,
             # Without a CUDA device nobody expects pinned memory to be tried.
             fixed={name: why for name, why in ready.fixed.items() if cuda or name != "pin_memory"},
+            cpus=cpu_budget().budget,
         )
 
-    def _patch(self, ready: Ready, settings: LoaderSettings) -> Any:
+    def _patch(self, ready: Ready, settings: LoaderSettings) -> Patch:
         made = loader_made(open_run(self.folder / RECORDING))
         return patch_of(made, ready.settings, settings, self._job.asked["command"], Path.cwd())
 
     def _batch(
-        self, bench: ScriptBench, model: Predict, plan: SearchPlan, tuned: Tuning, analysis: Analysis, left_s: float
+        self, bench: ScriptBench, plan: SearchPlan, tuned: Tuning, analysis: Analysis, left_s: float
     ) -> BatchAdvice:
         """Advise a batch size: half of the time goes to children that try what fits."""
         if why := plan.fixed.get("batch_size"):
             return cannot(why)
         if left_s < LEAST_BATCH_S:
             return cannot(f"only {max(0.0, left_s):.0f} s of the budget were left")
-        until, progress, ready = time.monotonic() + left_s, self.progress, bench.ready
-        samples, asked, notes = sample_sizes(analysis.facts), self._arguments.batch_sizes, list[str]()
-        settings = tuned.best.settings
-
-        def race(size: int) -> LoaderSettings | None:
-            left = until - time.monotonic()
-            own = replace(settings, batch_size=size)
-            shorter = replace(plan, baseline=own, batch_size=size, budget_s=left, batches_per_epoch=None)
-            return search(bench, model, shorter, progress.show).best.settings if left > LEAST_BATCH_S else None
-
-        if ready.device == "cuda":
+        progress, samples, asked = self.progress, sample_sizes(analysis.facts), self._arguments.batch_sizes
+        if plan.cuda:
             # The children need its part of the GPU's memory; it is started again for what follows.
             bench.pause()
-        probe = child_probe(
-            self._job.launch,
-            bench.folder,
-            plan.batch_size,
-            first=samples.largest,
-            began=bench.began,
-            on_tick=progress.tick,
-            notes=notes,
-        )
-        most = None if asked == AUTO else int(asked)
-        question = Question(settings, plan.batch_size, ready.samples, most, samples.vary)
-        advice = advise(bench, probe, question, left_s, say=progress.phase, race=race)
-        return replace(advice, notes=(*advice.notes, *notes))
+        own, most = replace(plan.baseline, batch_size=plan.batch_size), None if asked == AUTO else int(asked)
+        probe = child_probe(self._job.launch, bench.folder, own, samples.largest, bench.began, progress.tick)
+        question = Question(tuned.best.settings, plan.batch_size, bench.ready.samples, most, samples.vary)
+        return advise(bench, probe, question, left_s, progress.phase)
 
     def prove(self) -> int:
         """Try the first advice on the loader, and tell whether it kept its promise; exit code 1 where that could not be
@@ -345,14 +332,12 @@ class _Command:
         raise AssertionError("the last stretch either is taken or raises")
 
     def _prove(self, bench: ScriptBench, ready: Ready) -> int:
-        analysis, title, target = self._recorded(bench), self._job.title, self._arguments.json
-        advised, proof, why = advised_of(analysis.findings, ready.settings), None, ""
+        analysis, title = self._recorded(bench), self._job.title
+        advised = advised_of(analysis.findings, ready.settings)
         if advised is None or analysis.facts is None:
-            bench.end()
-            why = (
-                f"Nothing to prove: no advice on {title} changes a setting of its loader. What it is: whyidle report "
-                f"{self.folder / RECORDING}"
-            )
+            again = f"whyidle report {self.folder / RECORDING}"
+            why = f"Nothing to prove: no advice on {title} changes a setting of its loader. What it is: {again}"
+            proof = Proof(None, ready.settings, None, 0, why)
         else:
             plan = self._plan(ready, analysis.facts.batch_size or 1, self._arguments.budget)
             self.progress.phase("measuring both loaders in turns")
@@ -362,21 +347,12 @@ class _Command:
                 rate = entry.block.samples_per_s if entry.block is not None else 0.0
                 self.progress.say(f"{name}: {rate:.0f} samples/s in this block")
 
-            outside = analysis.facts.parts.share("boundary")
-            proof = prove(bench, plan, advised, outside, on_block)
-            bench.end()
-            if proof.measured is not None and proof.measured.low > 1:
-                proof = replace(proof, patch=self._patch(ready, advised.settings))
-            why = proof.why_not
-        if target != "-" and proof is None:
-            console().print(why, markup=False, soft_wrap=True)
-        elif target != "-" and proof is not None:
-            show_document(proof_document(title, proof), console())
-        if target:
-            write_json(tune_json.proof(title, proof, ready.settings, why, analysis.verdict), target)
-        if self._arguments.patch is not None:
-            self.progress.say(write_patch(None if proof is None else proof.patch, self._arguments.patch))
-        return int(proof is not None and proof.measured is None)
+            proof = prove(bench, plan, advised, analysis.facts.parts.share("boundary"), on_block)
+        bench.end()
+        if proof.advised is not None and proof.measured is not None and proof.measured.low > 1:
+            proof = replace(proof, patch=self._patch(ready, proof.advised.settings))
+        self._give(proof_document(title, proof), tune_json.proof(title, proof, analysis.verdict), proof.patch)
+        return int(proof.advised is not None and proof.measured is None)
 
 
 def said_of_writes(writes: list[tuple[str, str]]) -> list[str]:

@@ -105,7 +105,8 @@ class Word:
     REFUSED = "refused"
     """Answer: there is nothing to tune here; `why`."""
     MEASURE = "measure"
-    """Order: train on with `settings`; drop what was prefetched, settle, then measure `seconds` or longer."""
+    """Order: train on with `settings`; drop what was prefetched, settle, then measure `seconds` or longer. With
+    `first`, indices of the samples that its first batches are made of: say what memory it takes, too."""
     HELD = "held"
     """Order: train on with batches fetched before, as if a loader took no time; measure `seconds`."""
     CLOSE = "close"
@@ -118,6 +119,19 @@ class Word:
     """Answer to MEASURE and HELD: these settings do not work here; `why`. The training goes on."""
     OOM = "oom"
     """The same: for want of memory."""
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Memory of a training, bytes. `None`: not known."""
+
+    peak_bytes: int | None
+    """The most so far; of a device, what the allocator took from it."""
+    capacity_bytes: int | None
+    """Size of what there is for this training: what it holds and what is free now, so without what others hold."""
+    on_device: bool
+    retries: int = 0
+    """Times that the allocator had to free its caches to serve a request."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +156,8 @@ class Block:
     """CPUs that the loader's workers used; `None`: not measured."""
     held: bool = False
     """Batches had been fetched before: what the training does without a loader."""
+    memory: MemoryUse | None = None
+    """Most memory that the training took since the order came; `None`: not asked for."""
 
     @property
     def samples_per_s(self) -> float:
@@ -157,7 +173,8 @@ class Block:
     @classmethod
     def from_json(cls, given: dict[str, Any]) -> Block:
         named = {f.name: given[f.name] for f in fields(cls) if f.name in given}
-        return cls(**{**named, "settings": LoaderSettings.from_json(given["settings"])})
+        memory = given.get("memory") and MemoryUse(**given["memory"])
+        return cls(**{**named, "settings": LoaderSettings.from_json(given["settings"]), "memory": memory})
 
 
 class ChannelClosed(Exception):

@@ -145,7 +145,7 @@ class TuneProgress(Drawn):
                 self.say(f"{describe(now.settings, now.baseline)}: {now.entry.error.splitlines()[0]}")
             elif self._live is None:
                 self._said = time.monotonic()
-                self.say(f"[{now.block}/{now.blocks}] {self._state(now)}")
+                self.say(f"[{now.block}] {self._state(now)}")
         self.tick()
 
     def tick(self) -> None:
@@ -164,8 +164,7 @@ class TuneProgress(Drawn):
             return f"{self._phase} ({time.monotonic() - self._begun:.0f} s)"
         left = max(0.0, now.left_s - (time.monotonic() - self._at if now.entry is None else 0.0))
         tried = f"{len(self._tried)} setting{'s' * (len(self._tried) != 1)} tried"
-        done = f"block {now.block} of about {now.blocks}"
-        return f"{done}, {tried}, at most {live.duration(left)} left · {now.phase}"
+        return f"block {now.block}, {tried}, at most {live.duration(left)} left · {now.phase}"
 
     def _state(self, now: SearchProgress) -> str:
         what = "batches kept in memory" if now.held else describe(now.settings, now.baseline)

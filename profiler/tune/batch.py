@@ -10,39 +10,30 @@ beta B: what it costs whatever its size (launches, Python, the optimizer), and w
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
-from typing import Any
 
 import numpy as np
 
 from ..analyse.statistics import Estimate, Values
-from ..matrix.matrix import rounds
-from ..record.files import plain
-from ..record.run import create_run
-from ..record.tuning import WITHOUT_MEMORY, Block, LoaderSettings
+from ..errors import WhyidleError
+from ..record.tuning import WITHOUT_MEMORY, Block, LoaderSettings, MemoryUse
 from .result import BatchAdvice
 from .search import Bench, BenchEnded, TrialFailed
-from .standing import WORTH_TUNING, BlockFit
-from .training import KILLED, OUTPUT, Launch, last_lines, popen
-from .watchdog import end_all, watched
+from .standing import WORTH_TUNING, BlockFit, shuffled
+from .training import Launch, ScriptBench
 
+MOST_PROBES = 7
+"""Sizes tried, each in a process of its own."""
 CLIMBS = 3
 """Sizes tried before the line is trusted to jump: the current one, twice and four times it."""
 JUMP = 0.9
 """Share of what the line says fits."""
-BISECTIONS = 2
-JUMPS = 2
-"""The second where memory is no straight line, so that the first could not go far."""
-HALVINGS = 6
 MOST_TIMES = 64
 """Times the current size: where memory is not what limits, larger ones are of no use to anyone."""
 MARGIN = 0.05
@@ -52,20 +43,18 @@ DEVICE_MARGIN = 512 << 20
 WORTH_A_PROCESS = 1.1
 """A size that is less than so many times the largest known to fit is not worth a process."""
 LEAST_STEPS = 3
-"""Optimizer steps: its own state is there from the second one on."""
+"""Optimizer steps of a pass, and of what is trained before a probe: its own state is there from the second one on."""
 MEMORY_RESIDUAL = 0.03
 """Distance of a measured memory from the line from which that is no line."""
 EXTRAPOLATED = 2
 """Times the largest measured size that such a line is trusted to."""
-STEPS, STEPS_SECONDS = 20, 10.0
-"""Optimizer steps of a probe, and seconds after which `LEAST_STEPS` are enough."""
-TICK_SECONDS = 0.05
-LAST_LINES = 40
+STEPS = 8
+"""Steps of a probe, unless they are slow."""
+PROBE_S = 2.0
+"""Seconds that a probe trains for at least, if its steps allow it: see `switching.Measurement`."""
 
 NEAR_BEST = 0.95
 """Share of the best rate that is as good as it."""
-OFF_LINE = 0.05
-"""Distance of a rate from the line, as a share of it, that is worth a word."""
 LAUNCH_BOUND = 0.30
 """Share of a step that its size does not matter to, from which a batch is too small for the machine."""
 MOST_SIZES, FEWEST_SIZES = 6, 4
@@ -80,9 +69,10 @@ MOST_ROUNDS = 6
 LEAST_BATCHES = 3
 LOADER_BOUND = 0.2
 """Share of the time that a training waits for batches, from which sizes tell of the loader as much as of it."""
-LADDER_SHARE, RACE_SHARE = 0.5, 0.2
-"""Shares of the budget: for what fits, and for a search of loader settings at another batch size."""
+LADDER_SHARE = 0.5
+"""Share of the budget for what fits."""
 
+NO_MEMORY_KNOWN = MemoryUse(None, None, on_device=False)
 Say = Callable[[str], object]
 Rates = Mapping[int, Estimate]
 """Samples/s of each batch size that was measured."""
@@ -106,25 +96,19 @@ class Probe:
     """A value of `ProbeOutcome`."""
     steps: int = 0
     """Optimizer steps that were done."""
-    peak_bytes: int | None = None
-    """Most memory that it took, of the memory that runs out first. `None`: not known."""
-    capacity_bytes: int | None = None
-    """Size of that memory, as far as it is free for this. `None`: not known."""
-    on_device: bool = False
-    """Whether it is a device's own memory."""
-    retries: int = 0
-    """Times that the allocator had to free its caches: it does so again and again in a long training."""
-    why: str | None = None
-    """What it ended with, where that is not `ok`."""
+    memory: MemoryUse = NO_MEMORY_KNOWN
+    """Memory that it took, and what there is for it."""
+    why: str = ""
+    """What it ended with; empty where that is `ok`."""
     seconds: float = 0.0
 
     @property
     def margin_bytes(self) -> int | None:
         """Memory that must stay free, bytes; `None`: not known."""
-        if self.capacity_bytes is None:
+        if self.memory.capacity_bytes is None:
             return None
-        margin = round(MARGIN * self.capacity_bytes)
-        return max(margin, DEVICE_MARGIN) if self.on_device else margin
+        margin = round(MARGIN * self.memory.capacity_bytes)
+        return max(margin, DEVICE_MARGIN) if self.memory.on_device else margin
 
     @property
     def reason(self) -> str:
@@ -132,9 +116,9 @@ class Probe:
         to spare."""
         if self.outcome != ProbeOutcome.OK:
             return self.why or self.outcome
-        if self.retries:
-            return f"the allocator had to free its caches {self.retries} times in {self.steps} steps"
-        peak, capacity, margin = self.peak_bytes, self.capacity_bytes, self.margin_bytes
+        if self.memory.retries:
+            return f"the allocator had to free its caches {self.memory.retries} times in {self.steps} steps"
+        peak, capacity, margin = self.memory.peak_bytes, self.memory.capacity_bytes, self.margin_bytes
         if peak is None or capacity is None or margin is None or peak + margin <= capacity:
             return ""
         used, kept = f"{peak / 1e9:.2f} of {capacity / 1e9:.2f} GB", f"the margin of {margin / 1e9:.2f} GB"
@@ -143,6 +127,11 @@ class Probe:
     @property
     def fits(self) -> bool:
         return not self.reason
+
+    @property
+    def held_bytes(self) -> int | None:
+        """Memory of a run to its end that the allocator's emergencies did not disturb; `None` for another."""
+        return self.memory.peak_bytes if self.outcome == ProbeOutcome.OK and not self.memory.retries else None
 
 
 Try = Callable[[int, float], Probe]
@@ -161,7 +150,8 @@ class Ladder:
 
     @property
     def memory(self) -> dict[int, int]:
-        return {size: p.peak_bytes for size, p in sorted(self.probes.items()) if p.peak_bytes and p.steps}
+        ran = {size: p.memory.peak_bytes for size, p in sorted(self.probes.items()) if p.steps}
+        return {size: peak for size, peak in ran.items() if peak}
 
     @property
     def failed(self) -> dict[int, str]:
@@ -170,127 +160,84 @@ class Ladder:
         return {size: p.reason for size, p in told if not p.fits}
 
 
-class Climb:
-    """A search for the largest batch that fits."""
+def climb(
+    probe: Try,
+    first: int,
+    budget_s: float,
+    dataset_samples: int | None = None,
+    most: int | None = None,
+    now: Callable[[], float] = time.monotonic,
+    say: Say = lambda _: None,
+) -> Ladder:
+    """Search the largest batch that fits, from the program's own size `first` on. See `advise`."""
+    limits = [(MOST_TIMES * first, f"larger sizes than {MOST_TIMES}× the program's own are not tried")]
+    if dataset_samples is not None:
+        of_data = max(first, dataset_samples // LEAST_STEPS)
+        limits.append((of_data, f"a pass over {dataset_samples} samples must have {LEAST_STEPS} steps"))
+    if most is not None:
+        limits.append((most, "no larger size was asked for"))
+    cap, bounded_by = min(limits)
+    probes: dict[int, Probe] = {}
+    until, size, takes, in_time = now() + budget_s, min(first, cap), 0.0, True
+    while size and len(probes) < MOST_PROBES:
+        left = until - now()
+        in_time = left > takes
+        if not in_time:
+            break
+        say(f"trying whether a batch of {size} fits")
+        tried = probes[size] = probe(size, left)
+        if tried.outcome == ProbeOutcome.LATE:
+            break  # a larger one would take longer
+        takes, size = tried.seconds, _next_size(probes, cap)
+    low, high = _bounds(probes)
+    late = [size for size, tried in probes.items() if tried.outcome == ProbeOutcome.LATE]
+    if high:
+        bounded_by = f"a batch of {high} does not fit ({probes[high].reason})"
+    elif late:
+        bounded_by = f"a batch of {late[0]} could not be decided ({probes[late[0]].why})"
+    elif not low:
+        bounded_by = "no size fits" if probes else "there was no time to try one"
+    elif low < cap:
+        bounded_by = "memory would not hold much more" if in_time else "the time for trials ran out"
+    return Ladder(low or None, probes, bounded_by)
 
-    def __init__(
-        self,
-        probe: Try,
-        first: int,
-        budget_s: float,
-        dataset_samples: int | None = None,
-        most: int | None = None,
-        now: Callable[[], float] = time.monotonic,
-        say: Say = lambda _: None,
-    ) -> None:
-        self._probe, self._first, self._now, self._say = probe, first, now, say
-        self._until = now() + budget_s
-        limits = [(MOST_TIMES * first, f"larger sizes than {MOST_TIMES}× the program's own are not tried")]
-        if dataset_samples is not None:
-            of_data = max(first, dataset_samples // LEAST_STEPS)
-            limits.append((of_data, f"a pass over {dataset_samples} samples must have {LEAST_STEPS} steps"))
-        if most is not None:
-            limits.append((most, "no larger size was asked for"))
-        self._cap, self._cap_reason = min(limits)
-        self._probes: dict[int, Probe] = {}
-        self._spent = False
 
-    def climb(self) -> Ladder:
-        size = first = min(self._first, self._cap)
-        if not self._try(size):
-            # The program's own size does not fit: halve it. What fails otherwise, fails at any size.
-            for _ in range(HALVINGS):
-                if size == 1 or self._spent or self._probes[size].outcome == ProbeOutcome.FAILED:
-                    break
-                size //= 2
-                if self._try(size):
-                    break
-        for step in range(1, CLIMBS):
-            if self._low and not self._high:
-                self._try(min(self._cap, first << step))
-        for _ in range(JUMPS):
-            target = self._jump()
-            if target is None or not self._try(target):
-                break
-        for _ in range(BISECTIONS):
-            target = self._between()
-            if target is not None and not self._spent:
-                self._try(target)
-        return Ladder(self._low or None, dict(self._probes), self._bounded_by())
+def _bounds(probes: Mapping[int, Probe]) -> tuple[int, int]:
+    """Give the largest size that fits, and the smallest above it that does not; 0 where there is none so far."""
+    low = max((size for size, tried in probes.items() if tried.fits), default=0)
+    above = (s for s, tried in probes.items() if s > low and tried.outcome != ProbeOutcome.LATE and not tried.fits)
+    return low, min(above, default=0)
 
-    @property
-    def _low(self) -> int:
-        """The largest size that fits, 0: none so far."""
-        return max((size for size, p in self._probes.items() if p.fits), default=0)
 
-    @property
-    def _high(self) -> int:
-        """The smallest above it that does not, 0: none so far."""
-        told = (size for size, p in self._probes.items() if p.outcome != ProbeOutcome.LATE and not p.fits)
-        return min((size for size in told if size > self._low), default=0)
-
-    def _try(self, size: int) -> bool:
-        """Tell whether it fits; false too where no time is left to try."""
-        if size in self._probes:
-            return self._probes[size].fits
-        left = self._until - self._now()
-        if self._spent or left <= 0 or (self._probes and list(self._probes.values())[-1].seconds > left):
-            self._spent = True
-            return False
-        self._say(f"trying whether a batch of {size} fits")
-        tried = self._probes[size] = self._probe(size, left)
-        # A larger one would take longer.
-        self._spent |= tried.outcome == ProbeOutcome.LATE
-        return tried.fits
-
-    def _jump(self) -> int | None:
-        """Give how far the line says to go, if it is worth it."""
-        if not self._low or self._high or self._spent:
-            return None
-        ran, known, fits = self._probes[self._low], self._known(), None
-        if ran.capacity_bytes is None or ran.margin_bytes is None:
-            fits = 2 * self._low  # nothing to draw a line to
-        elif len(known) > 1:
-            most = largest_within(known, ran.capacity_bytes)
-            within = largest_within(known, ran.capacity_bytes - ran.margin_bytes)
-            fits = None if most is None or within is None else min(int(JUMP * most), within)
-        target = self._cap if fits is None else min(self._cap, neat(fits))
-        return target if target >= WORTH_A_PROCESS * self._low or self._low < target == self._cap else None
-
-    def _between(self) -> int | None:
-        """Give where to try next between what fits and what does not: where the margin is met, if both ran."""
-        low, high, known = self._low, self._high, self._known()
-        if not low or not high:
-            return None
-        middle, ran = (low + high) // 2, self._probes[low]
-        if low in known and high in known and ran.capacity_bytes is not None and ran.margin_bytes is not None:
-            most = ran.capacity_bytes - ran.margin_bytes
-            if known[low] < most < known[high]:
-                middle = low + int((high - low) * (most - known[low]) / (known[high] - known[low]))
-        return neat(middle) if WORTH_A_PROCESS * low <= neat(middle) < high else None
-
-    def _known(self) -> dict[int, int]:
-        """Give the memory of the sizes that ran to their end undisturbed."""
-        ran = {size: p for size, p in self._probes.items() if p.outcome == ProbeOutcome.OK and not p.retries}
-        return {size: p.peak_bytes for size, p in ran.items() if p.peak_bytes}
-
-    def _bounded_by(self) -> str:
-        if self._high:
-            return f"a batch of {self._high} does not fit ({self._probes[self._high].reason})"
-        late = min((size for size, p in self._probes.items() if p.outcome == ProbeOutcome.LATE), default=0)
-        if late:
-            return f"a batch of {late} could not be decided ({self._probes[late].why})"
-        if not self._low:
-            return "no size fits" if self._probes else "there was no time to try one"
-        if self._low == self._cap:
-            return self._cap_reason
-        return "the time for trials ran out" if self._spent else "memory would not hold much more"
+def _next_size(probes: Mapping[int, Probe], cap: int) -> int:
+    """Choose what to try next, 0: nothing that is worth a process. Sizes are doubled a few times, then the line tells
+    how far to jump; where one did not fit, sizes between are tried, or half of it where none did fit."""
+    (low, high), known = _bounds(probes), {size: held for size, tried in probes.items() if (held := tried.held_bytes)}
+    if not low:
+        # What fails for another reason than memory fails at any size.
+        return high // 2 if probes[high].outcome != ProbeOutcome.FAILED else 0
+    capacity, margin = probes[low].memory.capacity_bytes, probes[low].margin_bytes
+    room = None if capacity is None or margin is None else capacity - margin
+    if high:
+        middle = (low + high) // 2
+        if room is not None and known.get(low, room) < room < known.get(high, room):
+            # Both ran: where the margin is met.
+            middle = low + int((high - low) * (room - known[low]) / (known[high] - known[low]))
+        return neat(middle) if WORTH_A_PROCESS * low <= neat(middle) < high else 0
+    target = 2 * low
+    if len(probes) >= CLIMBS and capacity is not None and room is not None:
+        most, within = largest_within(known, capacity), largest_within(known, room)
+        target = cap if most is None or within is None else neat(min(int(JUMP * most), within))
+    target = min(cap, target)
+    return target if target >= WORTH_A_PROCESS * low or low < target == cap else 0
 
 
 def largest_within(held: Mapping[int, int], nbytes: float) -> int | None:
-    """Give the largest batch that should fit into so many bytes, by the line through what two sizes or more held;
-    `None` where memory does not grow. A line that not all sizes lie on is not trusted far."""
+    """Give the largest batch that should fit into so many bytes, by the line through what sizes held; `None` from fewer
+    than two, and where memory does not grow. A line that not all sizes lie on is not trusted far."""
     sizes = np.array(sorted(held), dtype=float)
+    if len(sizes) < 2:
+        return None
     seen = np.array([held[int(size)] for size in sizes], dtype=float)
     base, slope = _relative_line(sizes, seen)
     straight = bool((np.abs(base + slope * sizes - seen) <= MEMORY_RESIDUAL * seen).all())
@@ -311,104 +258,41 @@ def neat(size: int) -> int:
 def child_probe(
     launch: Launch,
     folder: Path,
-    was: int,
-    *,
+    settings: LoaderSettings,
     first: Sequence[int] = (),
     began: float | None = None,
     on_tick: Callable[[], None] = lambda: None,
-    notes: list[str] | None = None,
 ) -> Try:
-    """Make a probe of what `launch` starts. See `capture.tuning.sized` for what happens in it.
+    """Make a probe of what `launch` starts: it is started anew for each size, and told to train on with that.
 
     Args:
         folder: for what it prints; each probe has a folder of its own there, removed where all went well.
-        was: the program's own batch size.
+        settings: the program's own.
         first: samples to make the first batches of, where they differ in size.
-        began: when the tuning did, as `time.time()`: files that are older are not overwritten.
-        notes: where to say what could not be done.
+        began: when the tuning did, as `time.time()`: files that are older are not overwritten; `None`: now.
     """
-    began = time.time() if began is None else began
-    late = "The largest samples could not come first: what fits holds for samples in their usual order"
 
     def probe(batch_size: int, seconds: float, /) -> Probe:
-        place = folder / f"probe-{batch_size}"
+        place, begin = folder / f"probe-{batch_size}", time.monotonic()
         shutil.rmtree(place, ignore_errors=True)
-        create_run(place, {"command": list(launch.command), "probe": batch_size})
-        asked: dict[str, Any] = {
-            "batch_size": batch_size,
-            "was": was,
-            "steps": STEPS,
-            "seconds": min(STEPS_SECONDS, seconds / 3),
-        }
-        asked |= {"first": list(first), "tuner": os.getpid()}
-        options = {"probe": asked, "tuner": os.getpid(), "began": began, "overwrite": launch.overwrite}
-        begin = time.monotonic()
-        with watched(launch.mark(place)):
-            process = popen(list(launch.command), launch.environment(place, options), place / OUTPUT)
-            try:
-                while process.poll() is None and not _done(_told(place)) and time.monotonic() - begin < seconds:
-                    time.sleep(TICK_SECONDS)
-                    on_tick()
-                ended = process.poll()
-                done = _done(_told(place))
-            finally:
-                # Also on Ctrl-C.
-                end_all(launch.mark(place), process.pid)
-                process.wait()
-        told = _told(place)
-        found = replace(_judge(told, done, ended, place / OUTPUT), seconds=time.monotonic() - begin)
-        usual = first and told and not any(each.get("worst_first") for each in told)
-        if notes is not None and usual and late not in notes:
-            notes.append(late)
-        if found.outcome == ProbeOutcome.OK:
-            shutil.rmtree(place, ignore_errors=True)
-        elif found.outcome == ProbeOutcome.LATE:
-            found = replace(found, why=f"it made {found.steps} optimizer steps in {found.seconds:.0f} s")
-        return found
+        once = replace(launch, after_steps=LEAST_STEPS, after_s=0.0, most_starts=1, limit_s=seconds)
+        block, outcome, why = None, ProbeOutcome.OK, ""
+        try:
+            with ScriptBench(once, place, on_tick, lambda _: None, began) as bench:
+                block = bench.measure(replace(settings, batch_size=batch_size), PROBE_S, list(first))
+        except WhyidleError as error:
+            why = str(error).partition("\n")[0].rstrip(":")
+            lacked = isinstance(error, TrialFailed) and (error.out_of_memory or WITHOUT_MEMORY.search(str(error)))
+            outcome = ProbeOutcome.OOM if lacked else ProbeOutcome.FAILED
+        took = time.monotonic() - begin
+        if outcome == ProbeOutcome.FAILED and took >= seconds:
+            outcome, why = ProbeOutcome.LATE, f"it was not done after {took:.0f} s"
+        if block is None:
+            return Probe(outcome, why=why, seconds=took)
+        shutil.rmtree(place, ignore_errors=True)
+        return Probe(outcome, block.batches, block.memory or NO_MEMORY_KNOWN, seconds=took)
 
     return probe
-
-
-def _judge(told: list[dict[str, Any]], done: bool, ended: int | None, output: Path) -> Probe:
-    """Tell what became of a command, by what its processes told, its exit code and what it printed."""
-    steps = min((int(each["steps"]) for each in told), default=0)
-    # Of several ranks, the one with the least left.
-    memories: list[dict[str, Any]] = [dict(each["memory"]) for each in told]
-    memory = max(memories, key=lambda m: (m.get("peak_bytes") or 0) / (m.get("capacity_bytes") or math.inf), default={})
-    refused = any(int(each.get("refused") or 0) for each in memories)
-    last = last_lines(output, LAST_LINES)
-    said = next((line for line in reversed(last) if WITHOUT_MEMORY.search(line)), None)
-    why: str | None = None
-    # A program that was stopped, or ended by itself, after steps enough has shown what it takes.
-    if (done or (ended in (None, 0) and steps >= LEAST_STEPS)) and not refused:
-        outcome = ProbeOutcome.OK if any(int(each["loaders"]) for each in told) else ProbeOutcome.FAILED
-        if outcome == ProbeOutcome.FAILED:
-            why = "the program makes no DataLoader whose batch size could be changed"
-    elif refused or said is not None or ended in KILLED:
-        outcome, why = ProbeOutcome.OOM, "out of memory"
-        if said or ended in KILLED:
-            why = plain(said.strip()) if said else "the training was killed; the kernel does so when memory runs out"
-    elif ended is None:
-        outcome = ProbeOutcome.LATE
-    else:
-        printed = f"; its last output: {plain(last[-1].strip())}" if last else ""
-        outcome = ProbeOutcome.FAILED
-        why = f"the command ended with exit code {ended} after {steps} optimizer steps{printed}"
-    peak, capacity = memory.get("peak_bytes"), memory.get("capacity_bytes")
-    return Probe(outcome, steps, peak, capacity, bool(memory.get("on_device")), int(memory.get("retries") or 0), why)
-
-
-def _told(folder: Path) -> list[dict[str, Any]]:
-    """Give what each process that trained wrote last."""
-    found = []
-    for path in sorted(folder.glob("probe-*.json")):
-        with suppress(OSError, ValueError):
-            found.append(json.loads(path.read_text()))
-    return found
-
-
-def _done(told: list[dict[str, Any]]) -> bool:
-    return bool(told) and all(each.get("done") for each in told)
 
 
 # What is fast.
@@ -455,10 +339,7 @@ class Measurements:
         if not self.blocks:
             return {}
         fit, first = self.fit(), next(iter(self.blocks))
-        logs = {size: [math.log(block.samples_per_s) for _, block in blocks] for size, blocks in self.blocks.items()}
-        level, error = fmean(logs[first]), fit.noise / math.sqrt(len(logs[first]))
-        found = {size: fit.ratio(size, first).shifted(level).exp() for size in sorted(self.blocks)}
-        return found | {first: fit.around(level, error).exp()}
+        return {size: fit.rate(size, first) for size in sorted(self.blocks)}
 
     def waiting(self) -> dict[int, float]:
         """Give the share of the time in which the training waited for a batch, 0..1, by size."""
@@ -469,47 +350,39 @@ class Measurements:
 
 
 def measure(
-    bench: Bench,
-    settings: LoaderSettings,
-    sizes: Sequence[int],
-    until: float,
-    now: Callable[[], float],
-    say: Say,
-    seconds: float = BLOCK_S,
+    bench: Bench, settings: LoaderSettings, sizes: Sequence[int], until: float, now: Callable[[], float], say: Say
 ) -> Measurements:
     """Measure rounds over the sizes for as long as there is time, and each size without a loader where that binds.
 
     Args:
         until: seconds, of the clock `now`; a round that would not end by then is not begun.
-        seconds: length of a block.
     """
-    found = Measurements()
-    left = list(sizes)
-    begun, current = now(), 0
+    found, left, took = Measurements(), list(sizes), 0.0
     try:
-        for number, size in rounds(sizes, MOST_ROUNDS):
-            if number != current:
-                took, begun, current = now() - begun, now(), number
-                if not left or now() + took > until:
-                    break
-            if size not in left or now() > until:
-                continue
-            say(f"measuring batches of {size}, round {number + 1}")
-            try:
-                block = bench.measure(replace(settings, batch_size=size), seconds)
-            except TrialFailed as error:
-                found.failed[size] = str(error)
-                # Where memory runs out for one size, it does for larger ones.
-                left = [each for each in left if each != size and not (error.out_of_memory and each > size)]
-                continue
-            if block.batches >= LEAST_BATCHES:
-                found.blocks.setdefault(size, []).append((number, block))
+        for number in range(MOST_ROUNDS):
+            begun = now()
+            if not left or begun + took > until:
+                break
+            for size in shuffled(left, number) if number else list(left):
+                if size not in left or now() > until:
+                    continue
+                say(f"measuring batches of {size}, round {number + 1}")
+                try:
+                    block = bench.measure(replace(settings, batch_size=size), BLOCK_S)
+                except TrialFailed as error:
+                    found.failed[size] = str(error)
+                    # Where memory runs out for one size, it does for larger ones.
+                    left = [each for each in left if each != size and not (error.out_of_memory and each > size)]
+                    continue
+                if block.batches >= LEAST_BATCHES:
+                    found.blocks.setdefault(size, []).append((number, block))
+            took = now() - begun
         for size in sorted(found.blocks) if max(found.waiting().values(), default=0.0) > LOADER_BOUND else ():
             if now() > until:
                 break
             say(f"measuring batches of {size} kept in memory")
             with suppress(TrialFailed):
-                found.alone[size] = bench.held(seconds, size).samples_per_s
+                found.alone[size] = bench.held(BLOCK_S, size).samples_per_s
     except BenchEnded as error:
         found.ended = str(error)
     for size in found.blocks:
@@ -519,8 +392,8 @@ def measure(
     return found
 
 
-def step_time(rates: Rates) -> tuple[float, float, tuple[int, ...]] | None:
-    """Draw the line through what steps took: alpha and beta, ns, and the sizes further than `OFF_LINE` from it.
+def step_time(rates: Rates) -> tuple[float, float] | None:
+    """Draw the line through what steps took: alpha and beta, ns.
 
     By least squares of relative errors; where the best line would have a negative part, which no step has, the best
     without that part. `None` from fewer than three sizes, and where larger batches take no longer.
@@ -533,10 +406,7 @@ def step_time(rates: Rates) -> tuple[float, float, tuple[int, ...]] | None:
     if alpha < 0:
         ratio = sizes / times
         alpha, beta = 0.0, float(ratio.sum() / (ratio**2).sum())
-    if beta <= 0:
-        return None
-    off = np.abs(times / (alpha + beta * sizes) - 1) > OFF_LINE
-    return alpha, beta, tuple(sorted({int(size) for size in sizes[off]}))
+    return (alpha, beta) if beta > 0 else None
 
 
 def knee(rates: Rates) -> tuple[int, int, int]:
@@ -544,11 +414,11 @@ def knee(rates: Rates) -> tuple[int, int, int]:
     surely is it by the ends of the intervals. Only measured sizes count: a rate need not rise with the size."""
     best = max(sorted(rates), key=lambda size: rates[size].value)
     least = NEAR_BEST * rates[best].value
-
-    def smallest(end: str) -> int:
-        return next(size for size in sorted(rates) if size == best or getattr(rates[size], end) >= least)
-
-    return smallest("value"), smallest("high"), smallest("low")
+    near = [
+        min(size for size, rate in rates.items() if size == best or getattr(rate, end) >= least)
+        for end in ("value", "high", "low")
+    ]
+    return near[0], near[1], near[2]
 
 
 def _relative_line(x: Values, y: Values) -> tuple[float, float]:
@@ -578,9 +448,7 @@ def advise(
     probe: Try | None,
     question: Question,
     budget_s: float,
-    *,
     say: Say = lambda _: None,
-    race: Callable[[int], LoaderSettings | None] | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> BatchAdvice:
     """Advise how large a batch should be.
@@ -594,117 +462,108 @@ def advise(
         probe: tries a size in a new process; `None`: memory is not looked at, and only sizes up to the current one are
             measured.
         say: told in one line what is being done.
-        race: asked for the best loader settings at another batch size, where one is proposed.
         now: seconds, of a clock that only goes forward.
     """
-    until, own = now() + budget_s, question.batch_size
-    ladder = None
+    until, own, ladder = now() + budget_s, question.batch_size, Ladder(None)
     if probe is not None:
-        limits = question.dataset_samples, question.most
-        ladder = Climb(probe, own, LADDER_SHARE * budget_s, *limits, now, say).climb()
-    largest = max(own, (ladder.b_max if ladder else None) or own)
-    sizes = sizes_to_measure(own, largest, question.settings.num_workers)
-    sizes = [size for size in sizes if ladder is None or size not in ladder.failed]
-    enough = until if race is None else until - RACE_SHARE * budget_s
-    found = measure(bench, question.settings, sizes, enough, now, say)
-    advice = _conclude(question, ladder, found)
-    if not found.ended and (missed := sorted(set(sizes) - found.blocks.keys() - found.failed.keys())):
-        note = f"There was no time to measure batches of {', '.join(map(str, missed))}"
-        advice = replace(advice, notes=(*advice.notes, note))
-    if race is not None and advice.micro_batch is not None:
-        say(f"comparing loader settings again for batches of {advice.micro_batch}")
-        advice = replace(advice, settings=race(advice.micro_batch))
-    return advice
-
-
-def _conclude(question: Question, ladder: Ladder | None, found: Measurements) -> BatchAdvice:
-    """Tell what follows from all that was measured."""
-    own, rates = question.batch_size, found.rates()
-    notes = list(_of_memory(question, ladder))
+        ladder = climb(probe, own, LADDER_SHARE * budget_s, question.dataset_samples, question.most, now, say)
+    sizes = sizes_to_measure(own, max(own, ladder.b_max or own), question.settings.num_workers)
+    sizes = [size for size in sizes if size not in ladder.failed]
+    found = measure(bench, question.settings, sizes, until, now, say)
+    rates = found.rates()
+    alpha, beta = step_time(rates) or (None, None)
+    notes = [*_notes_of_memory(question, None if probe is None else ladder)]
     if found.ended:
         notes.append(f"Throughput was not measured further: {found.ended}")
-    alpha, beta, off_line = step_time(rates) or (None, None, ())
     advice = BatchAdvice(
-        b_max=ladder.b_max if ladder else None,
+        b_max=ladder.b_max,
         samples_per_s={size: rate.value for size, rate in rates.items()},
         intervals={size: (rate.low, rate.high) for size, rate in rates.items() if not math.isnan(rate.low)},
-        memory_bytes=ladder.memory if ladder else {},
-        failed={**(ladder.failed if ladder else {}), **found.failed},
+        memory_bytes=ladder.memory,
+        failed=ladder.failed | found.failed,
         alpha_ns=alpha,
         beta_ns=beta,
-        off_line=off_line,
         alone=dict(found.alone),
     )
     if len(rates) < 2:
-        return replace(advice, notes=(*notes, "Throughput was measured at fewer than two sizes"))
-    b_95, earliest, latest = knee(rates)
-    waiting = found.waiting()
-    slowest = max(waiting, key=lambda size: waiting[size])
-    if waiting[slowest] > LOADER_BOUND:
-        advice = replace(advice, loader_bound=True)
-        notes.append("The loader sets the pace, so the smallest size within 5 % of the best is unknown")
-        if found.alone:
-            # What the training would do without a loader, and what a loader would have to deliver for that.
-            best = max(found.alone, key=lambda size: found.alone[size])
-            notes.append(
-                f"With batches kept in memory the training is fastest at {best}: {found.alone[best]:.0f} samples/s. A "
-                f"loader would have to deliver that; it delivers {rates[best].value:.0f}"
-            )
-        else:
-            notes.append("The training's rate at these sizes without a loader was not measured")
-        notes.append(
-            f"The training waits for its loader {100 * waiting[slowest]:.0f} % of the time at a batch of {slowest}: "
-            "rates and line depend on the loader as well"
-        )
+        notes.append("Throughput was measured at fewer than two sizes")
     else:
-        advice = replace(advice, b_95=b_95)
-        if earliest != latest:
+        b_95, earliest, latest = knee(rates)
+        waits, slowest = max((share, size) for size, share in found.waiting().items())
+        advice = replace(advice, loader_bound=waits > LOADER_BOUND, b_95=None if waits > LOADER_BOUND else b_95)
+        if advice.loader_bound:
+            notes += _notes_of_loader(found, rates)
+            notes.append(
+                f"The training waits for its loader {100 * waits:.0f} % of the time at a batch of {slowest}: rates and "
+                "line depend on the loader as well"
+            )
+        elif earliest != latest:
             notes.append(
                 f"The smallest size within 5 % of the best is uncertain: {earliest} to {latest} by the intervals"
             )
-        if alpha is not None and beta is not None and (share := alpha / (alpha + beta * own)) > LAUNCH_BOUND:
+        if not advice.loader_bound and alpha and beta and (share := alpha / (alpha + beta * own)) > LAUNCH_BOUND:
             notes.append(
                 f"At a batch of {own}, {100 * share:.0f} % of a step's time does not depend on the batch: the step is "
                 "launch- or overhead-bound"
             )
-    if alpha is None and len(rates) > 2:
-        notes.append("Larger batches do not make steps longer, so no line is drawn")
+        if alpha is None and len(rates) > 2:
+            notes.append("Larger batches do not make steps longer, so no line is drawn")
+        advice = _with_faster(advice, own, rates, found.fit(), notes)
+    if not found.ended and (missed := sorted(set(sizes) - found.blocks.keys() - found.failed.keys())):
+        notes.append(f"There was no time to measure batches of {', '.join(map(str, missed))}")
+    return replace(advice, notes=tuple(notes))
 
-    gains = {size: found.fit().ratio(size, own) for size in rates if own in rates}
+
+def _with_faster(advice: BatchAdvice, own: int, rates: Rates, fit: BlockFit, notes: list[str]) -> BatchAdvice:
+    """Propose a smaller batch that is clearly faster, to be accumulated to the same global one; say what larger ones
+    would do."""
+    gains = {size: fit.ratio(size, own) for size in rates if own in rates}
     clearly = [size for size, gain in gains.items() if gain.low > 0 and gain.value > math.log(1 + WORTH_TUNING)]
-    # A smaller batch that is clearly faster, to be accumulated to the same global one; what larger ones would do.
-    smaller = [size for size in clearly if size < own and own % size == 0]
-    if (micro := max(smaller, key=lambda size: rates[size].value, default=None)) is not None:
-        advice = replace(advice, micro_batch=micro, accumulate=own // micro)
+    fastest_first = sorted(clearly, key=lambda size: -rates[size].value)
+    micro = next((size for size in fastest_first if size < own and own % size == 0), None)
+    if micro is not None:
+        times, gain = own // micro, 100 * (rates[micro].value / rates[own].value - 1)
+        advice = replace(advice, micro_batch=micro, accumulate=times)
         notes.append(
-            f"Batches of {micro}, with gradients accumulated over {own // micro}, keep the global batch of {own} "
-            f"and are {100 * (rates[micro].value / rates[own].value - 1):.0f} % faster (divide each loss by "
-            f"{own // micro}; batch norm uses {micro} samples)"
+            f"Batches of {micro}, with gradients accumulated over {times}, keep the global batch of {own} and are "
+            f"{gain:.0f} % faster (divide each loss by {times}; batch norm uses {micro} samples)"
         )
-    above = [size for size in clearly if size > own]
-    if (larger := max(above, key=lambda size: rates[size].value, default=None)) is not None:
+    larger = next((size for size in fastest_first if size > own), None)
+    if larger is not None:
         gain, ratio = 100 * (rates[larger].value / rates[own].value - 1), larger / own
         notes.append(
             f"A batch of {larger} is {gain:.0f} % faster than {own}. A global batch of {larger} instead of {own} "
             f"changes the training. Rules of thumb multiply the learning rate by {ratio:.2g} for SGD (linear, with a "
             f"warm-up) and by {math.sqrt(ratio):.2g} for Adam (square root). Accuracy was not measured"
         )
-    return replace(advice, notes=tuple(notes))
+    return advice
 
 
-def _of_memory(question: Question, ladder: Ladder | None) -> list[str]:
+def _notes_of_memory(question: Question, ladder: Ladder | None) -> Iterator[str]:
     if ladder is None:
-        return ["No size was tried for whether it fits into memory"]
-    notes = []
+        yield "No size was tried for whether it fits into memory"
+        return
     if ladder.b_max is None:
-        notes.append(f"The largest size that fits is unknown: {ladder.bounded_by}")
+        yield f"The largest size that fits is unknown: {ladder.bounded_by}"
     else:
-        notes.append(f"The search for what fits ended at {ladder.b_max}: {ladder.bounded_by}")
+        yield f"The search for what fits ended at {ladder.b_max}: {ladder.bounded_by}"
         if (steps := ladder.probes[ladder.b_max].steps) < STEPS:
-            notes.append(f"A batch of {ladder.b_max} ran for only {steps} optimizer steps")
+            yield f"A batch of {ladder.b_max} ran for only {steps} optimizer steps"
     if question.varying:
-        notes.append("Batches differ in size, so leave room: what fits depends on which samples share a batch")
-    return notes
+        yield "Batches differ in size, so leave room: what fits depends on which samples share a batch"
+
+
+def _notes_of_loader(found: Measurements, rates: Rates) -> Iterator[str]:
+    """Tell what the training would do without a loader, and what a loader would have to deliver for that."""
+    yield "The loader sets the pace, so the smallest size within 5 % of the best is unknown"
+    if not found.alone:
+        yield "The training's rate at these sizes without a loader was not measured"
+        return
+    best = max(found.alone, key=lambda size: found.alone[size])
+    yield (
+        f"With batches kept in memory the training is fastest at {best}: {found.alone[best]:.0f} samples/s. A loader "
+        f"would have to deliver that; it delivers {rates[best].value:.0f}"
+    )
 
 
 def cannot(why: str) -> BatchAdvice:

@@ -36,7 +36,8 @@ class Advised:
 class Proof:
     """What was promised, and what came."""
 
-    advised: Advised
+    advised: Advised | None
+    """`None`: no advice is a setting of the loader."""
     baseline: LoaderSettings
     measured: Estimate | None
     """The rate over that of the training as it is, whole as the promise is; `None`: not measured."""
@@ -48,7 +49,7 @@ class Proof:
 
     @property
     def promised(self) -> Speedup | None:
-        return self.advised.change.speedup
+        return None if self.advised is None else self.advised.change.speedup
 
     @property
     def kept(self) -> bool | None:

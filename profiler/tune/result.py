@@ -7,8 +7,6 @@ from math import inf, nan
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..analyse.statistics import Estimate
 from ..errors import RecordError
 from ..record.files import read_json, write_json
@@ -88,8 +86,6 @@ class Trial:
     """Lower end of its 95 % interval; `None`: not known."""
     high: float | None = None
     """Upper end; `None` with a `low`: without end."""
-    steady_samples_per_s: float | None = None
-    """Samples/s within epochs, without their beginnings; `None`: not measured."""
     predicted: float | None = None
     """Samples/s by the replay of the recording; `None`: not predicted."""
     seconds: float = 0.0
@@ -115,8 +111,8 @@ class BatchAdvice:
     """The largest that fits with a margin; every size up to it that was run is in `memory_bytes`."""
     b_95: int | None = None
     """The smallest whose throughput is within 5 % of the best measured."""
-    b_star: Any = None
-    """No longer estimated; only older tunings may have it."""
+    b_star: None = None
+    """No longer estimated: always `None`."""
     samples_per_s: dict[int, float] = field(default_factory=dict)
     """Samples/s that were measured, by batch size."""
     intervals: dict[int, tuple[float, float | None]] = field(default_factory=dict)
@@ -129,13 +125,9 @@ class BatchAdvice:
     """Part of a step's time that does not depend on its size, ns; `None`: no line fits."""
     beta_ns: float | None = None
     """Time of each sample, ns; `None`: no line fits."""
-    off_line: tuple[int, ...] = ()
-    """Sizes whose throughput is more than 5 % off that line."""
     micro_batch: int | None = None
     """A smaller batch that is clearly faster, to be accumulated `accumulate` times to the program's; `None`: none."""
     accumulate: int | None = None
-    settings: LoaderSettings | None = None
-    """The loader's settings, searched again at `micro_batch`; `None`: not searched."""
     loader_bound: bool = False
     """Whether the loader sets the pace, so that rates do not tell sizes apart."""
     alone: dict[int, float] = field(default_factory=dict)
@@ -179,8 +171,6 @@ class Tuning:
     """Why the search ended: a value of `SearchEnd`."""
     because: str
     """The same in one sentence, with its figures."""
-    promising: str | None = None
-    """Setting that was clearly faster in its only block before the search was cut short, in a clause; `None`: none."""
     wall_s: float = 0.0
     """Seconds that the tuning took."""
     steps: int = 0
@@ -210,28 +200,17 @@ class Tuning:
 
     @property
     def ceiling(self) -> float | None:
-        """Samples/s of a loader that takes no time, as measured; `None` where it was not, or was nothing more."""
+        """Samples/s of a loader that takes no time, as measured, which the fastest setting cannot beat but by noise;
+        `None` where it was not measured, or was nothing more."""
         now = self.baseline.samples_per_s
-        return None if now is None or not self.headroom or self.headroom <= 0 else now * (1 + self.headroom)
-
-    @property
-    def beyond_ceiling(self) -> float | None:
-        """Samples/s of the fastest setting where that is above the ceiling, which only noise explains; else `None`."""
-        most = max((trial.samples_per_s or 0.0 for trial in self.trials), default=0.0)
-        return most if self.ceiling is not None and most > self.ceiling else None
+        if now is None or not self.headroom or self.headroom <= 0:
+            return None
+        return max(now * (1 + self.headroom), *(trial.samples_per_s or 0.0 for trial in self.trials))
 
     @property
     def changed(self) -> bool:
         """Whether there is something to change."""
         return self.best.settings != self.baseline.settings
-
-    @property
-    def prediction_error(self) -> tuple[float, float, int] | None:
-        """Median and largest distance of what was predicted from what was measured, as shares of that, and of how many
-        settings; `None` where nothing was predicted."""
-        tried = [trial for trial in self.trials if trial.status == "ok" and trial.samples_per_s]
-        off = [abs(t.predicted / (t.samples_per_s or 1.0) - 1) for t in tried if t.predicted is not None]
-        return (float(np.median(off)), max(off), len(off)) if off else None
 
 
 @dataclass(frozen=True)

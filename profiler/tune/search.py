@@ -10,8 +10,9 @@ partly by luck.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from math import exp, inf, log, sqrt
+from math import exp, inf, log
 from statistics import fmean
 from typing import Protocol
 
@@ -19,10 +20,9 @@ from ..analyse.predict.advice import TIE
 from ..analyse.predict.workload import Binding, Prediction
 from ..analyse.statistics import Estimate
 from ..errors import WhyidleError
-from ..matrix.matrix import rounds
 from ..record.tuning import DEFAULT_PREFETCH, Block, LoaderSettings
 from .result import SearchEnd, Trial, Tuning, WorkersCost, describe
-from .standing import HELD, LEAST_PROOFS, WORTH_TUNING, Entry, SearchPlan, Standing, cost, earned, toll
+from .standing import HELD, LEAST_PROOFS, WORTH_TUNING, Arm, Entry, SearchPlan, Standing, cost, shuffled, toll
 
 SAME = 0.015
 """Log rates that differ by no more are the same."""
@@ -122,8 +122,6 @@ class SearchProgress:
     held: bool
     block: int
     """Number of the block, from 1."""
-    blocks: int
-    """Roughly how many there will be."""
     left_s: float
     """Seconds left of the budget."""
     best: LoaderSettings
@@ -161,72 +159,85 @@ class _Search:
         self._began = bench.now()
         self.entries: list[Entry] = []
         self.phase, self.round = SearchPhase.HEADROOM, 0
-        self.alive: list[LoaderSettings] = []
-        """Settings that are still raced, beside the baseline."""
-        self.dropped: dict[LoaderSettings, str] = {}
-        self.failed: dict[LoaderSettings, Entry] = {}
-        self.left_out: dict[LoaderSettings, str] = {}
-        """Settings that were not run, and why."""
+        self.candidates: dict[LoaderSettings, str | None] = {}
+        """Settings beside the baseline, and why each is not raced, or no longer; `None`: it is raced."""
         self.notes = [f"{name}: {why}" for name, why in plan.fixed.items()]
         self.winner = plan.baseline
         self.proven_from: int | None = None
-        self._said: dict[LoaderSettings, Prediction] = {}
+        self._predicted: dict[LoaderSettings, Prediction] = {}
         self._open: set[LoaderSettings] = set()
+
+    @property
+    def alive(self) -> list[LoaderSettings]:
+        """Settings that are raced, beside the baseline."""
+        return [settings for settings, out in self.candidates.items() if out is None]
+
+    def standing(self) -> Standing:
+        return Standing(self.entries, self.plan)
 
     # The course of a search.
 
     def run(self) -> str:
         """Measure until intervals decide, and tell why it ended. Raises what ends it early."""
-        for order in (self.own, None):
-            self._measure(order)
-        if self.own in self.failed:
+        for arm in (self.own, HELD):
+            self._measure(arm)
+        if self.entries[0].block is None:
             return SearchEnd.FAILED
         stall_share = self.predicted(self.own).stall_share
         while (nothing := self.standing().nothing_to_gain(stall_share)) is None and self.round + 1 < MOST_HELD:
             self.round += 1
             # In turns: what comes second in a round is no better off in the end.
-            for order in (None, self.own) if self.round % 2 else (self.own, None):
-                self._measure(order)
+            for arm in (HELD, self.own) if self.round % 2 else (self.own, HELD):
+                self._measure(arm)
         if nothing:
             self._note_what_is_cheaper()
             return SearchEnd.NOTHING_TO_GAIN
         self.phase = SearchPhase.RACE
-        self.alive = self._first_wave()
+        self.candidates |= dict.fromkeys(self._first_wave())
         # The round goes on: the baseline has just had its block.
         for settings in self._shuffled(self.alive):
-            self._try(settings)
-        pinned, added, rest, spent = False, 0, [self.own], False
-        while rest and not spent:
+            takes, left = self._cost_s(settings), self._left_s()
+            if takes + self._cost_of([self.own, settings]) <= left:
+                self._measure(settings)
+            else:
+                self.candidates[settings] = (
+                    f"two blocks take about {2 * takes:.0f} s, and {max(0, left):.0f} s were left"
+                )
+        cut_short = self._race()
+        self._close_all_but()
+        if self.winner != self.own:
+            self._prove(self.winner)
+        return SearchEnd.BUDGET if cut_short else SearchEnd.DECIDED
+
+    def _race(self) -> bool:
+        """Measure rounds until one setting is left, and tell whether the budget ended them."""
+        added, rest = 0, [self.own]
+        while rest:
             now = self.standing()
             self._drop(now)
             new = self._around(now)[: MOST_ADDED - added]
             added += len(new)
-            self.alive += new
+            self.candidates |= dict.fromkeys(new)
             self.winner, _ = now.pick(self.alive)
             rest = [each for each in self.alive if each != self.winner]
-            if not rest and now.is_open(self.winner):
-                rest = [self.own]
-            if not rest and not pinned and self.plan.cuda and "pin_memory" not in self.plan.fixed:
+            cheaper = cost(self.winner, self.own) < cost(self.own, self.own)
+            if not rest and cheaper and now.ratio(self.own, self.winner).high > WORTH_TUNING:
+                rest = [self.own]  # it may yet be clearly faster than a winner that costs less
+            if not rest and self.plan.cuda and "pin_memory" not in self.plan.fixed and self.phase != SearchPhase.PIN:
                 # What no replay can tell.
-                pinned, self.phase = True, SearchPhase.PIN
-                rest = [replace(self.winner, pin_memory=not self.winner.pin_memory)]
-                self.alive += rest
-            self._close_rest()
+                self.phase, rest = SearchPhase.PIN, [replace(self.winner, pin_memory=not self.winner.pin_memory)]
+                self.candidates |= dict.fromkeys(rest)
+            self._close_all_but(*self.alive)
+            if self.round >= self.plan.most_rounds or len(self.entries) >= self.plan.most_blocks:
+                break
             # A baseline that is clearly slower tells nothing more of the rest; the proof measures it again.
-            beaten = self.own not in rest and earned(self.winner, self.own, now.ratio(self.winner, self.own))
+            beaten = self.own not in rest and now.earned(self.winner, self.own)
             orders = list(dict.fromkeys([*([] if beaten and self.round else [self.own]), self.winner, *self.alive]))
-            spent = self.round >= self.plan.most_rounds or len(self.entries) >= self.plan.most_blocks
-            if rest and not spent:
-                if self._cost_of(orders) + self._cost_of([self.own, self.winner]) > self._left_s():
-                    break
+            if rest and self._cost_of(orders) + self._cost_of([self.own, self.winner]) > self._left_s():
+                return True
+            if rest:
                 self._round_of(orders)
-        never = [each for each in self.alive if each not in {entry.settings for entry in self.entries}]
-        self.left_out |= dict.fromkeys(never, "the search ended before its turn")
-        cut_short, self.alive = bool(rest) and not spent, []
-        self._close_rest()
-        if self.winner != self.own:
-            self._prove(self.winner)
-        return SearchEnd.BUDGET if cut_short else SearchEnd.DECIDED
+        return False
 
     def _prove(self, winner: LoaderSettings) -> None:
         """Measure the winner's gain anew, in rounds with nothing but the baseline: more workers than the program has
@@ -234,8 +245,9 @@ class _Search:
         self.phase, self.proven_from = SearchPhase.PROOF, self.round + 1
         dearer = cost(winner, self.own) > cost(self.own, self.own)
         for number in range(MOST_PROOFS):
-            proven = number >= LEAST_PROOFS and (not dearer or self.standing().gain(winner, self.proven_from).low > 0)
-            if proven or winner in self.failed:
+            now = self.standing()
+            proven = number >= LEAST_PROOFS and (not dearer or now.gain(winner, self.proven_from).low > 0)
+            if proven or winner in now.failed:
                 return
             if self._cost_of([self.own, winner]) > self._left_s():
                 raise _OutOfTime
@@ -246,14 +258,13 @@ class _Search:
         winner, fastest = now.pick(self.alive)
         for each in [each for each in self.alive if each in now.settings and each != winner]:
             dearer = cost(each, self.own) > cost(winner, self.own)
-            most = now.fit.ratio(each, winner, DROPPED).high - toll(each, winner)
+            most = now.fit.ratio(each, winner, DROPPED).high - toll(each, winner, self.plan.cpus)
             if dearer and most >= WORTH_TUNING and now.fit.ratio(each, fastest, DROPPED).high >= 0:
                 continue
-            self.alive.remove(each)
             slower, blocks = 1 - exp(now.ratio(each, winner).value), len(now.blocks[each])
             words = f"{100 * slower:.0f} % slower than" if slower >= 0.01 else "not clearly faster than"
             cheaper = ", which costs less" if dearer else ""
-            self.dropped[each] = f"{words} {describe(winner)}{cheaper}, after {blocks} block{'s' * (blocks != 1)}"
+            self.candidates[each] = f"{words} {describe(winner)}{cheaper}, after {blocks} block{'s' * (blocks != 1)}"
 
     def _around(self, now: Standing) -> list[LoaderSettings]:
         """Give what lies around the best so far and was not tried: more workers where the most are the fastest, the
@@ -268,16 +279,13 @@ class _Search:
         slower = [each for each in now.settings if each.num_workers < fastest.num_workers]
         if fastest.num_workers == counts[-1] > 0 and all(now.ratio(fastest, each).low > 0 for each in slower):
             wanted.append(fastest.with_workers(self._more_than(fastest.num_workers)))
-        deeper = [each for each in self._space() if each.num_workers == fastest.num_workers > 0]
-        deeper = [replace(fastest, prefetch_factor=each.prefetch_factor) for each in deeper]
-        for each in sorted(deeper, key=lambda each: each.outstanding):
-            if each.outstanding > fastest.outstanding and self._rate(each) > (1 + TIE) * self._rate(fastest):
-                wanted.append(each)
-                break
+        depths = PREFETCHES if fastest.num_workers and "prefetch_factor" not in self.plan.fixed else ()
+        deeper = [replace(fastest, prefetch_factor=depth) for depth in depths if depth > (fastest.prefetch_factor or 0)]
+        wanted += [each for each in deeper if self._rate(each) > (1 + TIE) * self._rate(fastest)][:1]
         # What the replay surely knows to be slower is not worth a block.
         least = self._rate(winner)
-        able = [each for each in dict.fromkeys(wanted) if self._can_run(each) and self.predicted(each).high >= least]
-        return [each for each in able if each not in tried]
+        expected = {each: self.predicted(each) for each in dict.fromkeys(wanted) if each not in tried}
+        return [each for each, told in expected.items() if told.infeasible is None and told.high >= least]
 
     def _more_than(self, workers: int) -> int:
         more = [count for count in MANY_WORKERS if workers * 1.2 <= count <= self.plan.most_workers]
@@ -289,44 +297,39 @@ class _Search:
         """Give what the replay says of a setting; it knows nothing of other pipelines."""
         asked = replace(settings, pipeline=self.own.pipeline)
         self._ask([asked])
-        return self._said[asked]
+        return self._predicted[asked]
 
     def _ask(self, settings: Sequence[LoaderSettings]) -> None:
-        new = [each for each in dict.fromkeys(settings) if each not in self._said]
-        self._said |= dict(zip(new, self._predict(new), strict=True)) if new else {}
+        """Predict settings all at once, as far as they were not yet."""
+        new = [each for each in dict.fromkeys(settings) if each not in self._predicted]
+        self._predicted |= dict(zip(new, self._predict(new), strict=True)) if new else {}
 
     def _rate(self, settings: LoaderSettings) -> float:
         return float(self.predicted(settings).samples_per_s)
 
-    def _can_run(self, settings: LoaderSettings) -> bool:
-        return self.predicted(settings).infeasible is None
-
     def _space(self, persistent: bool = False) -> list[LoaderSettings]:
-        """Give all settings that the replay is asked about, in the program's own loader and order."""
+        """Give the settings that can run by prediction, in the program's own loader and order; of those that cannot and
+        would be the fastest one is named."""
         own, plan = self.own, self.plan
-        if "num_workers" in plan.fixed:
-            return [own]
-        most = max(plan.most_workers, own.num_workers)
-        counts = sorted({count for count in (*MANY_WORKERS, own.num_workers) if 0 < count <= most})
-        depths = {own.prefetch_factor} if "prefetch_factor" in plan.fixed else {*PREFETCHES, own.prefetch_factor}
-        some = [
-            replace(own.with_workers(count), prefetch_factor=depth, persistent_workers=persistent)
-            for count in counts
-            for depth in sorted({depth or DEFAULT_PREFETCH for depth in depths})
-        ]
-        return [own.with_workers(0), *some]
-
-    def _able(self, space: Sequence[LoaderSettings]) -> list[LoaderSettings]:
-        """Give the settings that can run by prediction; of those that cannot and would be the fastest one is named."""
+        space = [own]
+        if "num_workers" not in plan.fixed:
+            most = max(plan.most_workers, own.num_workers)
+            counts = sorted({count for count in (*MANY_WORKERS, own.num_workers) if 0 < count <= most})
+            depths = {own.prefetch_factor} if "prefetch_factor" in plan.fixed else {*PREFETCHES, own.prefetch_factor}
+            space = [own.with_workers(0)] + [
+                replace(own.with_workers(count), prefetch_factor=depth, persistent_workers=persistent)
+                for count in counts
+                for depth in sorted({depth or DEFAULT_PREFETCH for depth in depths})
+            ]
         self._ask(space)
-        able = [each for each in space if self._can_run(each)]
-        most = max(map(self._rate, able), default=0.0) * (1 + TIE)
-        faster = [each for each in space if each not in able and self._rate(each) > most]
+        able = [each for each in space if self.predicted(each).infeasible is None]
+        most_rate = max(map(self._rate, able), default=0.0) * (1 + TIE)
+        faster = [each for each in space if each not in able and self._rate(each) > most_rate]
         for each in sorted(faster, key=lambda each: (each.num_workers, each.outstanding))[:1]:
-            self.left_out[each] = str(self.predicted(each).infeasible)
+            self.candidates[each] = str(self.predicted(each).infeasible)
         return able
 
-    def _cheapest(self, of: Sequence[LoaderSettings], share: float) -> LoaderSettings:
+    def _cheapest(self, of: Sequence[LoaderSettings], share: float = TIE) -> LoaderSettings:
         """Give the cheapest of those predicted to be so near to the best of them."""
         enough = (1 - share) * max(map(self._rate, of))
         return min((each for each in of if self._rate(each) >= enough), key=lambda each: cost(each, self.own))
@@ -338,24 +341,24 @@ class _Search:
         within = exp(fmean(log(block.samples_per_s) for block in now.blocks[own]))
         matters = plan.batches_per_epoch is not None and "persistent_workers" not in plan.fixed
         matters = matters and (not own.num_workers or 1 - now.with_start(own, within) / within >= START_MATTERS)
-        able = self._able(self._space(matters or own.persistent_workers))
+        able = self._space(matters or own.persistent_workers)
         if not able:
             self.notes.append("other settings: by prediction none can run here")
             return []
-        pick = self._cheapest(able, TIE)
-        wanted = [pick]
-        if matters and own.num_workers and not own.persistent_workers:
-            wanted.insert(0, replace(own, persistent_workers=True))
-        if own.in_order and plan.out_of_order and pick.num_workers and "in_order" not in plan.fixed:
-            wanted.append(replace(pick, in_order=False))
+        pick = self._cheapest(able)
+        keeps_order = own.in_order and pick.num_workers and "in_order" not in plan.fixed
+        loose = replace(pick, in_order=False) if keeps_order else pick
         # Of many workers each takes its time to start: half of them are tried, and more only if those are too few.
         many = pick.num_workers > MANY
         more = [each for each in able if not many and each.num_workers == self._more_than(max(1, pick.num_workers))]
         few = [each.num_workers for each in able if 0 < each.num_workers <= pick.num_workers * (0.5 if many else 0.8)]
         fewer = [each for each in able if each.num_workers == max(few, default=-1)]
-        deeper = [each for each in able if each.num_workers == pick.num_workers]
-        deeper = [each for each in deeper if each.outstanding > pick.outstanding]
-        wanted += [self._cheapest(group, TIE) for group in (more, fewer) if group]
+        deeper = [e for e in able if e.num_workers == pick.num_workers and e.outstanding > pick.outstanding]
+        wanted = [pick]
+        if matters and own.num_workers and not own.persistent_workers:
+            wanted.insert(0, replace(own, persistent_workers=True))
+        wanted += [loose] if plan.out_of_order else []
+        wanted += [self._cheapest(group) for group in (more, fewer) if group]
         wanted += sorted(deeper, key=lambda each: each.outstanding)[:1]
         wanted.append(self._cheapest(able, 0.005))
         none, best = own.with_workers(0), max(map(self._rate, able))
@@ -363,15 +366,15 @@ class _Search:
             if self.predicted(none).high >= HOPELESS * best:
                 wanted.insert(2, none)
             else:
-                self.left_out[none] = f"predicted to be {best / self._rate(none):.1f}× slower than the best"
+                self.candidates[none] = f"predicted to be {best / self._rate(none):.1f}× slower than the best"
         wanted = [each for each in dict.fromkeys(wanted) if each != own]
         costs = [entry.cost_s for entry in self.entries if entry.block is not None]
         room = int(self._left_s() / (2.5 * MARGIN * max(costs, default=plan.block_s)))
         most = min(plan.most_candidates, max(2, room)) - 1
-        self.left_out |= dict.fromkeys(wanted[most:], "left out to limit the number of trials")
-        if own.in_order and not plan.out_of_order and pick.num_workers and "in_order" not in plan.fixed:
-            loose = self._rate(replace(pick, in_order=False)) / self._rate(pick)
-            gain = f" (predicted: {100 * (loose - 1):+.0f} %)" if loose > 1 + TIE else ""
+        self.candidates |= dict.fromkeys(wanted[most:], "left out to limit the number of trials")
+        if keeps_order and not plan.out_of_order:
+            faster = self._rate(loose) / self._rate(pick)
+            gain = f" (predicted: {100 * (faster - 1):+.0f} %)" if faster > 1 + TIE else ""
             self.notes.append(f"in_order=False: batches would come in another order{gain}; --out-of-order tries it")
         if not plan.cuda:
             self.notes.append("pin_memory: no CUDA device")
@@ -383,147 +386,127 @@ class _Search:
 
     def _note_what_is_cheaper(self) -> None:
         self.notes.append("other workers, prefetch, order and pinning: there is nothing to gain")
-        able = self._able(self._space())
-        if able and cost(cheapest := self._cheapest(able, TIE), self.own) < cost(self.own, self.own):
+        able = self._space()
+        if able and cost(cheapest := self._cheapest(able), self.own) < cost(self.own, self.own):
             self.notes.append(f"{describe(cheapest)}: predicted to be as fast at less cost")
 
     # Blocks, and what they cost.
 
-    def standing(self) -> Standing:
-        return Standing(self.entries, self.plan)
-
     def _shuffled(self, orders: Sequence[LoaderSettings]) -> list[LoaderSettings]:
-        return [each for number, each in rounds(orders, 2, self.plan.seed * 1000 + self.round) if number == 1]
+        return shuffled(orders, self.plan.seed * 1000 + self.round)
 
     def _round_of(self, orders: Sequence[LoaderSettings]) -> None:
         self.round += 1
         for settings in self._shuffled(orders):
             self._measure(settings)
 
-    def _try(self, settings: LoaderSettings) -> None:
-        """Measure a new setting, if that leaves time for a round of it and the baseline."""
-        takes, left = self._cost_s(settings), self._left_s()
-        if takes + self._cost_of([self.own, settings]) <= left:
-            self._measure(settings)
-            return
-        self.alive.remove(settings)
-        self.left_out[settings] = f"two blocks take about {2 * takes:.0f} s, and {max(0, left):.0f} s were left"
-
-    def _measure(self, order: LoaderSettings | None) -> None:
-        """Have one block measured; `None`: without a loader. Raises _OutOfTime where it would not fit."""
-        if self._cost_s(order) > self._left_s():
+    def _measure(self, arm: Arm) -> None:
+        """Have one block measured. Raises _OutOfTime where it would not fit."""
+        if self._cost_s(arm) > self._left_s():
             raise _OutOfTime
-        settings, seconds, began = order or self.own, self._seconds(order), self.bench.now() - self._began
-        if order is not None:
-            self._open.add(order)
-        self._tell(settings, order is None, None)
-        block, failure = None, None
+        seconds, began = self._seconds(arm), self.bench.now() - self._began
+        settings = self.own if isinstance(arm, str) else arm
+        self._tell(arm, None)
+        block, error, out_of_memory = None, None, False
         try:
-            block = self.bench.held(seconds) if order is None else self.bench.measure(order, seconds)
-        except TrialFailed as error:
-            failure = error
+            if isinstance(arm, str):
+                block = self.bench.held(seconds)
+            else:
+                self._open.add(arm)
+                block = self.bench.measure(arm, seconds)
+        except TrialFailed as failure:
+            error, out_of_memory = str(failure), failure.out_of_memory
+            if arm in self.candidates:
+                self.candidates[settings] = error
         ended = self.bench.now() - self._began
-        said = (None, False) if failure is None else (str(failure), failure.out_of_memory)
-        entry = Entry(settings, self.round, began, ended, order is None, block, *said)
-        self.entries.append(entry)
-        if failure is not None and order is not None:
-            self.failed[order] = entry
-            self.alive = [each for each in self.alive if each != order]
-        self._tell(settings, order is None, entry)
+        self.entries.append(Entry(settings, self.round, began, ended, arm == HELD, block, error, out_of_memory))
+        self._tell(arm, self.entries[-1])
 
-    def _close_rest(self) -> None:
+    def _close_all_but(self, *raced: LoaderSettings) -> None:
         """End the workers of what is no longer raced: they hold memory."""
-        kept = {self.own, self.winner, *self.alive}
+        kept = {self.own, self.winner, *raced}
         for settings in self._open - kept:
             self.bench.close(settings)
         self._open &= kept
 
-    def _tell(self, settings: LoaderSettings, held: bool, entry: Entry | None) -> None:
-        done = len(self.entries)
+    def _tell(self, arm: Arm, entry: Entry | None) -> None:
         best, speedup = self.own, 1.0
-        if any(each.block and each.settings == self.own and not each.held for each in self.entries):
+        with suppress(ValueError):
             now = self.standing()
-            best, _ = now.pick([each for each in now.settings if now.eligible(each) and each not in self.failed])
+            best, _ = now.pick(each for each in now.settings if now.eligible(each))
             speedup = 1.0 if best == self.own else exp(now.fit.ratio(best, self.own).value)
-        block = done + (entry is None)
-        ahead = 2 if self.phase == SearchPhase.PROOF else len(self.alive) + 2 * LEAST_PROOFS
-        blocks = max(block, done + ahead)
+        block, settings = len(self.entries) + (entry is None), self.own if isinstance(arm, str) else arm
         self._on_event(
-            SearchProgress(self.phase, settings, held, block, blocks, self._left_s(), best, speedup, entry, self.own)
+            SearchProgress(self.phase, settings, arm == HELD, block, self._left_s(), best, speedup, entry, self.own)
         )
 
     def _left_s(self) -> float:
         return self.plan.budget_s - (self.entries[-1].ended_s if self.entries else 0.0)
 
-    def _seconds(self, order: LoaderSettings | None) -> float:
+    def _blocks_of(self, arm: Arm) -> list[Block]:
+        return [entry.block for entry in self.entries if entry.arm == arm and entry.block is not None]
+
+    def _seconds(self, arm: Arm) -> float:
         """Give the length of a block: enough for the plan's steps, and for each worker to have its turn three times."""
-        batch_s, workers = self._batch_s(order), order.num_workers if order else 0
+        batch_s, workers = self._batch_s(arm), 0 if isinstance(arm, str) else arm.num_workers
         wanted = max(self.plan.block_s, self.plan.least_steps * batch_s, 3 * workers * batch_s)
         return min(wanted, max(self.plan.block_s, self.plan.budget_s / 8))
 
-    def _batch_s(self, order: LoaderSettings | None) -> float:
+    def _batch_s(self, arm: Arm) -> float:
         """Give the time of a batch: where it was measured that, else as predicted."""
-        for entry in reversed(self.entries):
-            if entry.block and entry.held == (order is None) and (order is None or entry.settings == order):
-                return entry.block.seconds / entry.block.batches
-        settings = order or self.own
+        if blocks := self._blocks_of(arm):
+            return blocks[-1].seconds / blocks[-1].batches
+        settings = self.own if isinstance(arm, str) else arm
         rate = self._rate(settings)
         return (settings.batch_size or self.plan.batch_size) / rate if rate > 0 else self.plan.block_s
 
     def _cost_of(self, orders: Iterable[LoaderSettings]) -> float:
         return sum(map(self._cost_s, orders))
 
-    def _cost_s(self, order: LoaderSettings | None) -> float:
+    def _cost_s(self, arm: Arm) -> float:
         """Give what the next block with these settings will take, filling and starting included, and some margin."""
-        same = [e for e in self.entries if e.held == (order is None) and (order is None or e.settings == order)]
-        if same and same[-1].block is not None:
-            first = same[-1].block.start_ns or 0
-            settled = same[-1].cost_s - (first / 1e9 if len(same) == 1 else 0.0)
-            return MARGIN * max(settled, self._seconds(order))
-        if order is None or not order.num_workers:
-            return MARGIN * self._seconds(order)
-        starts = [
-            entry.block.start_ns / 1e9 * max(1.0, order.num_workers / max(1, entry.settings.num_workers))
-            for entry in self.entries
-            if entry.block is not None and entry.block.start_ns and not entry.held
-        ]
-        settle = 2 * (order.outstanding + 2) * self._batch_s(order)
-        return MARGIN * (self._seconds(order) + settle + max(starts, default=0.0))
+        seconds = self._seconds(arm)
+        same = [entry.cost_s for entry in self.entries if entry.arm == arm]
+        if same or isinstance(arm, str) or not arm.num_workers:
+            return MARGIN * max(same[-1] if same else 0.0, seconds)
+        blocks = [(entry.settings.num_workers, entry.block) for entry in self.entries if entry.block is not None]
+        starts = [(block.start_ns or 0) / 1e9 * max(1.0, arm.num_workers / max(1, n)) for n, block in blocks]
+        return MARGIN * (seconds + 2 * (arm.outstanding + 2) * self._batch_s(arm) + max(starts, default=0.0))
 
     # What it came to.
 
-    def conclude(self, ended: str, said: str | None = None) -> Tuning:
-        """Put together what was found, whenever it ended. `said`: what ended it from outside."""
+    def conclude(self, ended: str, why: str | None = None) -> Tuning:
+        """Put together what was found, whenever it ended. `why`: what ended it from outside."""
+        own = self.own
+        run = dict.fromkeys([own, *(entry.settings for entry in self.entries if not entry.held)])
         wall_s = sum(entry.cost_s for entry in self.entries)
         try:
             now = self.standing()
         except ValueError:
-            own = self._trial(None, self.own)
-            why = said or own.error or "the program's own settings were not measured"
+            trial = self._trial(None, own)
+            because = why or trial.error or "the program's own settings were not measured"
             notes = tuple(self._not_tested(ended, None))
             return Tuning(
-                baseline=own, best=own, trials=(own,), ended=ended, because=why, wall_s=wall_s, not_tested=notes
+                baseline=trial,
+                best=trial,
+                trials=(trial,),
+                ended=ended,
+                because=because,
+                wall_s=wall_s,
+                not_tested=notes,
             )
         best = self._best(now, ended)
-        clear = best != self.own and now.gain(best, self.proven_from).low > CLEAR
+        clear = best != own and now.gain(best, self.proven_from).low > CLEAR
         if now.noisy and ended != SearchEnd.NOTHING_TO_GAIN and not clear:
-            best = self.own
+            best = own
             ended = SearchEnd.TOO_NOISY if ended in (SearchEnd.DECIDED, SearchEnd.BUDGET) else ended
         gain = now.gain(best, self.proven_from)
-        because = said or self._because(now, ended, best, gain)
-        promising = None
-        if ended in (SearchEnd.BUDGET, SearchEnd.STOPPED) and best == self.own:
-            promising = self._promising(now)
-        if promising is not None:
-            words = f"promising, not proven: {promising}; a larger --budget decides it"
-            because = f"{said or 'the budget was used up'}; {words}"
-        run = dict.fromkeys([self.own, *(entry.settings for entry in self.entries if not entry.held)])
         trials = {settings: self._trial(now, settings, best) for settings in run}
         rate, ceiling = trials[best].samples_per_s, exp(now.own_log) * (1 + (now.headroom or inf))
         at_ceiling = ended == SearchEnd.NOTHING_TO_GAIN or (rate is not None and rate >= AT_CEILING * ceiling)
         times = gain.exp()
         return Tuning(
-            baseline=trials[self.own],
+            baseline=trials[own],
             best=trials[best],
             trials=tuple(trials.values()),
             speedup=times.value,
@@ -531,8 +514,7 @@ class _Search:
             speedup_high=times.high,
             headroom=now.headroom,
             ended=ended,
-            because=because,
-            promising=promising,
+            because=why or self._because(now, ended, best, gain),
             binding_constraint=Binding.TRAINING if at_ceiling else self.predicted(best).binding,
             not_tested=tuple(self._not_tested(ended, now)),
             noise=now.fit.seen_noise,
@@ -545,68 +527,45 @@ class _Search:
         own = self.own
         if ended == SearchEnd.NOTHING_TO_GAIN:
             return own
-        run = [own, *(each for each in now.settings if each not in self.failed and now.eligible(each))]
-        proven = self.proven_from is not None and self.winner in run
-        winner = self.winner if proven else now.pick(run)[0]
+        run = [own, *(each for each in now.settings if now.eligible(each))]
+        winner = self.winner if self.proven_from is not None and self.winner in run else now.pick(run)[0]
         if winner == own or now.gain(winner, self.proven_from).low > 0:
             return winner
-        floor = [each for each in run if now.fit.ratio(each, own).value >= -SAME]
-        near = [each for each in floor if each == own or now.gain(each, self.proven_from).low > -MOST_LOST]
+        near = [
+            each
+            for each in run
+            if now.fit.ratio(each, own).value >= -SAME
+            and (each == own or now.gain(each, self.proven_from).low > -MOST_LOST)
+        ]
         return min(near, key=lambda each: cost(each, own))
 
-    def _promising(self, now: Standing) -> str | None:
-        """Name what was clearly faster than the baseline, and was not run long enough to be returned."""
-        few = [each for each in now.settings if each not in self.failed and not now.eligible(each)]
-        few = [each for each in few if now.gain(each).low > 0]
-        if not few:
-            return None
-        each = max(few, key=lambda each: now.gain(each).value)
-        times, blocks = exp(now.gain(each).value), len(now.blocks[each])
-        which = "one block" if blocks == 1 else f"{blocks} short blocks"
-        return f"{describe(each)} was {times:.{1 if times >= 2 else 2}f} times as fast in {which}"
-
     def _trial(self, now: Standing | None, settings: LoaderSettings, best: LoaderSettings | None = None) -> Trial:
-        entries = [entry for entry in self.entries if not entry.held and entry.settings == settings]
+        entries = [entry for entry in self.entries if entry.arm == settings]
         failure = next((entry for entry in reversed(entries) if entry.block is None), None)
-        own_size = settings.batch_size or self.plan.batch_size
-        predicted = None
-        if settings.pipeline == self.own.pipeline and settings in self._said:
-            predicted = self._rate(settings)
-            if now is not None and HELD in now.fit.arms:
-                # No loader can give more than batches that lay ready gave.
-                predicted = min(predicted, exp(now.own_log + now.fit.ratio(HELD, self.own).high))
+        predictable = settings.pipeline == self.own.pipeline and settings in self._predicted
         trial = Trial(
-            replace(settings, batch_size=own_size),
+            replace(settings, batch_size=settings.batch_size or self.plan.batch_size),
             status="ok" if failure is None else "oom" if failure.out_of_memory else "failed",
             error=None if failure is None else failure.error,
-            predicted=predicted,
+            predicted=self._rate(settings) if predictable else None,
             seconds=sum(entry.cost_s for entry in entries),
-            blocks=sum(entry.block is not None for entry in entries),
-            dropped=self.dropped.get(settings),
+            blocks=len(self._blocks_of(settings)),
+            dropped=None if failure is not None else self.candidates.get(settings),
         )
         if now is None or settings not in now.settings:
             return trial
-        if settings == self.own:
-            own = now.fit.around(0.0, now.fit.noise / sqrt(len(now.blocks[settings])))
-        else:
-            # As the speedup: what it is by the rounds that it was proven in.
-            own = now.gain(settings, self.proven_from) if settings == best else now.fit.ratio(settings, self.own)
-        rate, blocks = own.shifted(now.own_log).exp(), now.blocks[settings]
-        steady = rate.value
-        if self.plan.batches_per_epoch is not None:
-            samples = self.plan.batches_per_epoch * self.plan.batch_size
-            steady = samples / max(1e-9, samples / rate.value - now.start_ns(settings) / 1e9)
+        # As the speedup: what the best is by the rounds that it was proven in.
+        ratio = now.gain(settings, self.proven_from) if settings == best != self.own else None
+        rate, blocks = now.fit.rate(settings, self.own, ratio), now.blocks[settings]
         used = [block.workers_bytes for block in blocks if block.workers_bytes is not None]
         cpus = [block.workers_cpus for block in blocks if block.workers_cpus is not None]
-        starts = any(block.start_ns is not None for block in blocks)
-        start_s = now.start_ns(settings) / 1e9 if starts else None
+        start_s = now.start_ns(settings) / 1e9 if any(block.start_ns is not None for block in blocks) else None
         workers = WorkersCost(max(used, default=None), fmean(cpus) if cpus else None, start_s)
         return replace(
             trial,
             samples_per_s=rate.value,
             low=rate.low,
             high=rate.high,
-            steady_samples_per_s=steady,
             cost=workers if settings.num_workers and workers != WorkersCost() else None,
         )
 
@@ -628,29 +587,25 @@ class _Search:
         value, low, high = (100 * (exp(each) - 1) for each in (gain.value, gain.low, gain.high))
         name = describe(best, self.own)
         if best == self.own:
-            words = f"no setting tried is clearly faster than {name}"
+            words = f"no setting is proven to be faster than {name}"
         elif gain.low > 0:
             words = f"{name} is {value:.0f} % faster (95 % interval {low:.0f} to {high:.0f} %)"
         else:
             words = f"{name} is as fast as {describe(self.own)} and costs less"
-        return f"the budget was used up; so far {words}" if ended == SearchEnd.BUDGET else words
+        larger = ", a larger --budget may decide it" if best == self.own else ""
+        return f"the budget was used up{larger}; so far {words}" if ended == SearchEnd.BUDGET else words
 
     def _not_tested(self, ended: str, now: Standing | None) -> Iterable[str]:
         run = {entry.settings for entry in self.entries if not entry.held}
-        notes = list(self.notes)
-        pins = {settings.pin_memory for settings in run}
-        if (
-            self.plan.cuda
-            and ended != SearchEnd.NOTHING_TO_GAIN
-            and len(pins) < 2
-            and "pin_memory" not in self.plan.fixed
-        ):
+        notes, plan = list(self.notes), self.plan
+        both_pinned = len({settings.pin_memory for settings in run}) > 1
+        if plan.cuda and ended != SearchEnd.NOTHING_TO_GAIN and not both_pinned and "pin_memory" not in plan.fixed:
             notes.append("pin_memory: the search ended before its turn")
-        left_out = {**dict.fromkeys(self.alive, "the search ended before its turn"), **self.left_out}
-        notes += [f"{describe(settings)}: {why}" for settings, why in left_out.items() if settings not in run]
+        for settings, why in sorted(self.candidates.items(), key=lambda item: item[1] is not None):
+            notes += [f"{describe(settings)}: {why or 'the search ended before its turn'}"] * (settings not in run)
         ranked = now is not None and ended not in (SearchEnd.NOTHING_TO_GAIN, SearchEnd.TOO_NOISY)
-        if now is not None and ranked and "num_workers" not in self.plan.fixed:
-            _, fastest = now.pick([each for each in now.settings if each not in self.failed])
-            if fastest.num_workers >= self.plan.most_workers:
+        if now is not None and ranked and "num_workers" not in plan.fixed:
+            _, fastest = now.pick(now.settings)
+            if fastest.num_workers >= plan.most_workers:
                 notes.append(f"more than {fastest.num_workers} workers: --max-workers allows more")
         return dict.fromkeys(notes)

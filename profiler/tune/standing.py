@@ -7,21 +7,27 @@ A handful of blocks prove nothing about noise; its variance is weighed with an a
 
 from __future__ import annotations
 
+import random
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, inf, isfinite, log, log2, nan, sqrt
 from statistics import fmean, median
+from typing import TypeVar
 
 import numpy as np
 
 from ..analyse.statistics import BLOCK_PRIOR, OUTSIDE, Estimate, LeastSquares, students_t
 from ..record.tuning import Block, LoaderSettings
 
+Order = TypeVar("Order")
+
 WORTH_TUNING = 0.03
 """Gain of throughput, as a share, below which nothing is tuned: neither are settings searched nor another micro-batch
 proposed. Less than `causes.finding.LEAST_GAIN`, since it is measured here and not read off one recording."""
 TOLL = 0.02
 """Log rate that each doubling of workers must gain, beyond the interval."""
+TOLL_BEYOND = 0.05
+"""The same, of workers beyond one a CPU: they take memory and time to start, and only wait."""
 LEAST_FREEDOM = 2
 """Degrees of freedom from which on the noise counts as measured."""
 UNSEEN = 0.15
@@ -34,6 +40,8 @@ TOO_NOISY = 0.15
 """Standard deviation of the log rate between blocks of one setting, drift removed, from which nothing is ranked."""
 HELD = "held"
 """Arm of blocks without a loader."""
+Arm = LoaderSettings | str
+"""What blocks are told apart by: their settings, or `HELD`."""
 LEAST_PROOFS = 2
 """Rounds after a setting was picked, to say from them alone by how much it is faster."""
 
@@ -65,6 +73,8 @@ class SearchPlan:
     least_steps: int = 20
     """Steps in a block, and of whatever is returned."""
     seed: int = 0
+    cpus: float = inf
+    """CPUs that the program may use; infinite where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +96,23 @@ class Entry:
     def cost_s(self) -> float:
         return self.ended_s - self.began_s
 
+    @property
+    def arm(self) -> Arm:
+        return HELD if self.held else self.settings
+
+
+def shuffled(orders: Sequence[Order], seed: int) -> list[Order]:
+    """Give an order of a round's blocks that the seed fixes."""
+    order = list(orders)
+    random.Random(seed).shuffle(order)
+    return order
+
 
 class BlockFit:
     """Log rates of arms, drift of the rounds removed. Blocks are (arm, round, log rate)."""
 
     def __init__(self, blocks: Sequence[tuple[Hashable, Hashable, float]]) -> None:
+        self._blocks = blocks
         self.arms = list(dict.fromkeys(arm for arm, _, _ in blocks))
         numbers = list(dict.fromkeys(number for _, number, _ in blocks))[1:]
         columns = [*((0, arm) for arm in self.arms), *((1, number) for number in numbers)]
@@ -118,6 +140,17 @@ class BlockFit:
         error = sqrt(max(0.0, float(weight @ self._spread @ weight)))
         return self.around(float(weight @ self._means), error, outside)
 
+    def rate(self, arm: Hashable, own: Hashable, ratio: Estimate | None = None) -> Estimate:
+        """Give the rate of an arm: the mean of the baseline `own`, drift and all, times the ratio of the two.
+
+        Args:
+            ratio: log of it; `None`: by all blocks.
+        """
+        logs = [rate for each, _, rate in self._blocks if each == own]
+        if ratio is None:
+            ratio = self.ratio(arm, own) if arm != own else self.around(0.0, self.noise / sqrt(len(logs)))
+        return ratio.shifted(fmean(logs)).exp()
+
     def around(self, mean: float, error: float, outside: float = OUTSIDE) -> Estimate:
         """Give an estimate with a standard error that follows from this noise."""
         return Estimate.around(mean, error * students_t(self.freedom + BLOCK_PRIOR.freedom, outside))
@@ -135,14 +168,15 @@ def cost(settings: LoaderSettings, baseline: LoaderSettings) -> tuple[int, int, 
     return settings.num_workers, settings.outstanding, settings.pin_memory, other, changed
 
 
-def earned(faster: LoaderSettings, than: LoaderSettings, gain: Estimate) -> bool:
-    """Tell whether a setting is worth its workers: faster beyond the interval by `TOLL` for each doubling of them."""
-    return gain.low > toll(faster, than)
+def toll(faster: LoaderSettings, than: LoaderSettings, cpus: float = inf) -> float:
+    """Give the log rate that one setting must gain over another for its workers.
 
-
-def toll(faster: LoaderSettings, than: LoaderSettings) -> float:
-    """Give the log rate that one setting must gain over another for its workers."""
-    return TOLL * max(0.0, log2((faster.num_workers + 1) / (than.num_workers + 1)))
+    Args:
+        cpus: of the machine; workers beyond them only help to wait.
+    """
+    doublings = [log2(max(each.num_workers, 0) + 1) for each in (faster, than)]
+    beyond = [log2(max(1.0, each.num_workers / cpus)) for each in (faster, than)]
+    return max(0.0, TOLL * (doublings[0] - doublings[1]) + (TOLL_BEYOND - TOLL) * (beyond[0] - beyond[1]))
 
 
 class Standing:
@@ -158,20 +192,24 @@ class Standing:
                 self.blocks.setdefault(entry.settings, []).append(entry.block)
         if self.own not in self.blocks:
             raise ValueError("the baseline has no block")
-        self._rows: list[tuple[Hashable, int, float]] = []
+        self.failed = {entry.settings for entry in entries if entry.block is None and not entry.held}
+        """Settings that did not work at last."""
+        self._rows: list[tuple[Arm, int, float]] = []
         for entry in entries:
             if entry.block is not None:
-                rate, arm = entry.block.samples_per_s, HELD if entry.held else entry.settings
+                rate = entry.block.samples_per_s
                 rate = rate if entry.held else self.with_start(entry.settings, rate)
-                self._rows.append((arm, entry.round, log(rate)))
+                self._rows.append((entry.arm, entry.round, log(rate)))
         self.fit = BlockFit(self._rows)
         self.own_log = fmean(rate for arm, _, rate in self._rows if arm == self.own)
         """Mean log rate of the baseline, drift and all."""
 
     @property
     def settings(self) -> list[LoaderSettings]:
-        """Settings that rounds connect with the baseline: none whose only block is in a round that was broken off."""
-        return [each for each in self.blocks if isfinite(self.fit.ratio(each, self.own).low)]
+        """Settings that work and that rounds connect with the baseline: none whose only block is in a round that was
+        broken off."""
+        able = [each for each in self.blocks if each == self.own or each not in self.failed]
+        return [each for each in able if isfinite(self.fit.ratio(each, self.own).low)]
 
     def eligible(self, settings: LoaderSettings) -> bool:
         """Tell whether it was run long enough to be returned."""
@@ -221,17 +259,16 @@ class Standing:
         """Give the setting to take, and the fastest, of these and the baseline, as far as they were measured.
 
         The cheapest is taken (`cost`) that the fastest does not beat: beyond the interval between the two, and by more
-        than its additional workers have to earn (`earned`).
+        than its additional workers have to earn (`toll`).
         """
         run = [self.own, *(each for each in self.settings if each in set(among))]
         fastest = max(run, key=lambda each: self.fit.ratio(each, self.own).value)
-        unbeaten = [each for each in run if not earned(fastest, each, self.ratio(fastest, each))]
+        unbeaten = [each for each in run if not self.earned(fastest, each)]
         return min(unbeaten, key=lambda each: cost(each, self.own)), fastest
 
-    def is_open(self, winner: LoaderSettings) -> bool:
-        """Tell whether the baseline may yet be clearly faster than a winner that costs less."""
-        cheaper = cost(winner, self.own) < cost(self.own, self.own)
-        return cheaper and self.ratio(self.own, winner).high > WORTH_TUNING
+    def earned(self, faster: LoaderSettings, than: LoaderSettings) -> bool:
+        """Tell whether a setting is worth its workers: faster than another beyond the interval, and by their `toll`."""
+        return self.ratio(faster, than).low > toll(faster, than, self.plan.cpus)
 
     @property
     def noisy(self) -> bool:

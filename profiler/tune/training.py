@@ -6,13 +6,16 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ from ..record.notices import LOADED, TRAINING_NOTICES, Notices, read_notices, wh
 from ..record.run import create_run, processes, update_run
 from ..record.tuning import ANSWERS, LONGEST_BLOCK, ORDERS, Block, Channel, ChannelClosed, LoaderSettings, Word
 from .search import BenchEnded, TrialFailed
-from .watchdog import end_all, members, temporary_folders, watched
+from .watchdog import end_all, members, watched
 
 OUTPUT = "output.txt"
 WRITES = "tuning.writes"
@@ -67,6 +70,8 @@ class Launch:
     """Times that it is started in all, should it end."""
     description: Mapping[str, Any] = field(default_factory=dict)
     """For the run.json of its recordings."""
+    limit_s: float = inf
+    """Seconds from when the bench is made after which nothing is waited for any longer."""
 
 
 def popen(command: list[str], environment: Mapping[str, str], output: Path) -> subprocess.Popen[bytes]:
@@ -136,10 +141,8 @@ class StartedTraining:
         self._sampler: Sampler | None = None
         self._watch = ExitStack()
         """Over its processes, should this one be killed."""
-        self._tell: Callable[[Iterable[Path]], None] = lambda _: None
-        """Tells the watch of folders that are to be removed then."""
-        self._temporary: set[Path] = set()
-        """Folders of its processes that these remove only when they end well."""
+        self._temporary = Path(tempfile.mkdtemp(prefix="pymp-"))
+        """For the sockets of multiprocessing: processes that are killed leave theirs."""
         self.busy = False
         """An order is not answered yet: it would not listen."""
 
@@ -149,8 +152,8 @@ class StartedTraining:
         Raises:
             WhyidleError: it cannot be started.
         """
-        self._tell = self._watch.enter_context(watched(self._mark))
-        environment = self._launch.environment(self.folder, options)
+        self._watch.enter_context(watched(self._mark, self._temporary))
+        environment = self._launch.environment(self.folder, {**options, "temporary": str(self._temporary)})
         self._process = popen(list(self._launch.command), environment, self.folder / OUTPUT)
         self._sampler = start_sampler(self.folder, self._process.pid)
 
@@ -158,12 +161,6 @@ class StartedTraining:
     def alive(self) -> bool:
         """Whether anything of it still runs; a launcher may end before what it started."""
         return self._process is None or self._process.poll() is None or bool(members(self._mark))
-
-    def look_for_folders(self) -> None:
-        """Look for the folders of workers that may be killed next."""
-        found = temporary_folders(members(self._mark))
-        self._tell(found - self._temporary)
-        self._temporary |= found
 
     def stop_sampler(self) -> None:
         sampler, self._sampler = self._sampler, None
@@ -177,14 +174,14 @@ class StartedTraining:
         with self._watch:
             self.stop_sampler()
             if (process := self._process) is not None:
-                self.look_for_folders()
                 if not self.busy:
                     with suppress(OSError, subprocess.TimeoutExpired):
                         self.channel.send(Word.STOP)
                         process.wait(STOP_SECONDS)
-                end_all(self._mark, process.pid, self._temporary)
+                end_all(self._mark, process.pid)
                 code = self.exit_code(STOP_SECONDS)
                 update_run(self.folder, {"ended": {"status": "stopped", "error": None, "exit_code": code}})
+            shutil.rmtree(self._temporary, ignore_errors=True)
             self.channel.close()
             for name in (ORDERS, ANSWERS):
                 (self.folder / name).unlink(missing_ok=True)
@@ -254,13 +251,21 @@ class ScriptBench:
     Its runs go to `folder/training-1` and so on. Use as a context manager: at its end nothing of the training is left.
     """
 
-    def __init__(self, launch: Launch, folder: Path, on_tick: Callable[[], None], say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        folder: Path,
+        on_tick: Callable[[], None],
+        say: Callable[[str], None],
+        began: float | None = None,
+    ) -> None:
         self._launch = launch
         self.folder = folder
         self._on_tick = on_tick
         self._say = say
-        self.began = time.time()
-        """Files that are older are guarded."""
+        self.began = time.time() if began is None else began
+        """As `time.time()`; files that are older are guarded."""
+        self._limit = time.monotonic() + launch.limit_s
         self._until = None if launch.budget_s is None else time.monotonic() + launch.budget_s
         self._training: StartedTraining | None = None
         self._open: set[LoaderSettings] = set()
@@ -302,8 +307,9 @@ class ScriptBench:
     def now(self) -> float:
         return time.monotonic()
 
-    def measure(self, settings: LoaderSettings, seconds: float) -> Block:
-        return self._order(Word.MEASURE, settings, seconds)
+    def measure(self, settings: LoaderSettings, seconds: float, first: Sequence[int] | None = None) -> Block:
+        """Measure a block; where there is a `first`, what memory it takes too, its first batches of these samples."""
+        return self._order(Word.MEASURE, settings, seconds, first)
 
     def held(self, seconds: float, batch_size: int | None = None) -> Block:
         size = self.baseline.batch_size if batch_size is None else batch_size
@@ -312,7 +318,6 @@ class ScriptBench:
     def close(self, settings: LoaderSettings) -> None:
         self._open.discard(settings)
         if self._training is not None:
-            self._training.look_for_folders()
             with suppress(OSError):
                 self._training.channel.send(Word.CLOSE, settings=settings.to_json())
 
@@ -361,7 +366,7 @@ class ScriptBench:
         return training
 
     def _await_ready(self, training: StartedTraining) -> None:
-        until = time.monotonic() + READY_SECONDS
+        until = min(time.monotonic() + READY_SECONDS, self._limit)
         while True:
             answer = self._receive(training)
             if answer is not None and answer["say"] == Word.READY:
@@ -379,7 +384,7 @@ class ScriptBench:
                     f"whyidle saw no training with a torch DataLoader within {READY_SECONDS:.0f} s.{training.output()}"
                 )
 
-    def _order(self, say: str, settings: LoaderSettings, seconds: float) -> Block:
+    def _order(self, say: str, settings: LoaderSettings, seconds: float, first: Sequence[int] | None = None) -> Block:
         tried = False
         while True:
             training = self._training
@@ -394,19 +399,19 @@ class ScriptBench:
                 except WhyidleError as error:
                     raise BenchEnded(str(error)) from error
             training.busy = True
-            training.channel.send(say, settings=settings.to_json(), seconds=seconds)
+            training.channel.send(say, settings=settings.to_json(), seconds=seconds, first=first)
             answer = self._await_answer(training, self._patience(seconds))
             if answer is None:
                 continue
             if answer["say"] == Word.BLOCK:
                 block = Block.from_json(answer["block"])
                 self.steps += block.batches
-                training.look_for_folders()
                 if say == Word.MEASURE:
                     self._open.add(settings)
                 return block
             out_of_memory, ended = answer["say"] == Word.OOM, bool(answer.get("ended"))
-            if tried or not self._may_do_alone(settings, out_of_memory, ended):
+            only = tried or self._launch.most_starts == 1
+            if only or not self._may_do_alone(settings, out_of_memory, ended):
                 why = str(answer.get("why", ""))
                 raise TrialFailed(why if answer.get("died") else plain(why), out_of_memory, ended)
             tried = True
@@ -429,7 +434,8 @@ class ScriptBench:
         """Give how long the answer to an order is waited for."""
         longest = LONGEST_BLOCK * seconds
         left = ANSWER_SECONDS if self._until is None else self._until - time.monotonic() - longest
-        return longest + min(ANSWER_SECONDS, max(LEAST_ANSWER_SECONDS, left))
+        patience = longest + min(ANSWER_SECONDS, max(LEAST_ANSWER_SECONDS, left))
+        return min(patience, self._limit - time.monotonic())
 
     def _await_answer(self, training: StartedTraining, seconds: float) -> dict[str, Any] | None:
         """Wait for the answer; `None`: the program came to its own end, which is not these settings' doing."""

@@ -100,7 +100,7 @@ def test_ctrl_c_gives_the_best_so_far(tmp_path: Path) -> None:
         )
         until = time.monotonic() + 200
         while time.monotonic() < until and running.poll() is None:
-            if "[3/" in (tmp_path / "said.txt").read_text():
+            if "[3]" in (tmp_path / "said.txt").read_text():
                 break
             time.sleep(0.05)
         running.send_signal(signal.SIGINT)
@@ -112,7 +112,7 @@ def test_ctrl_c_gives_the_best_so_far(tmp_path: Path) -> None:
         assert not list(temporary.glob("pymp-*"))
     stopped = json.loads((tmp_path / "r.json").read_text())
 
-    before = said.partition("[1/")[0]
+    before = said.partition("[1]")[0]
     assert "ended without finishing" in before
     assert "--overwrite" in before
     assert str(out / "training-1" / "output.txt") in before

@@ -65,7 +65,7 @@ def test_blocks_of_several_settings_are_measured_in_one_training(tmp_path: Path)
         for block in (serial, again):
             assert block.wait_ns >= 4 * SAMPLE_NS * block.batches
         assert parallel.workers_bytes > 10**6
-        assert parallel.workers_cpus > 0
+        assert parallel.workers_cpus >= 0
         assert (serial.workers_bytes, serial.workers_cpus) == (None, None)
 
         larger = tuner.block(LoaderSettings(2, 1, batch_size=10))
@@ -167,7 +167,7 @@ while True:
         assert passes.count({(2, 0)}) >= 2
 
 
-def test_a_training_that_changes_its_batches_is_held_with_copies_of_them(tmp_path: Path) -> None:
+def test_a_training_that_changes_its_batches_gets_no_batch_twice_once_that_is_seen(tmp_path: Path) -> None:
     program = """
 def collate(samples):
     return {"x": torch.stack(samples), "name": "some"}
@@ -181,18 +181,9 @@ while True:
     with tuned(tmp_path, PARTS + program) as tuner:
         tuner.ready()
         assert tuner.makers(tuner.block(NONE)) == ALONE
-        before = len(tuner.batches())
-        for _ in range(2):
-            held = tuner.block(NONE, say=Word.HELD)
-            assert held.held
-            assert held.start_ns is None
-        batches = tuner.batches()[before:]
-        # A few batches of the dataset, over and over, and those that were held before the changes were noticed: each
-        # as it was made, whatever was done to it since.
-        assert len({tuple(batch.indices) for batch in batches}) <= 3 * KEPT
-        assert {batch.indices[0] % 4 for batch in batches} == {0}
-        assert {maker for batch in batches for maker in batch.makers} == ALONE
-        assert all(batch.indices == list(range(batch.indices[0], batch.indices[0] + 4)) for batch in batches)
+        said = tuner.order(Word.HELD, NONE)
+        assert (said["say"], "changes its batches in place" in said["why"]) == (Word.FAILED, True)
+        assert tuner.makers(tuner.block(NONE)) == ALONE
 
 
 def test_batches_that_torch_does_not_make_keep_their_size(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from whyidle.tune.result import BatchAdvice, SearchEnd, Trial, Tuning, WorkersCo
 
 
 def trial(settings: LoaderSettings, rate: float | None, predicted: float | None = None, **more: Any) -> Trial:
-    ends = (None, None, None) if rate is None else (rate * 0.9, rate * 1.1, rate)
+    ends = (None, None) if rate is None else (rate * 0.9, rate * 1.1)
     settings = replace(settings, batch_size=settings.batch_size or 16)
     return replace(Trial(settings, "ok", None, rate, *ends, predicted, 12.0, 6), **more)
 
@@ -51,8 +51,6 @@ ADVICE = BatchAdvice(
     failed={128: "out of memory"},
     alpha_ns=2.1e6,
     beta_ns=1.1e5,
-    off_line=(16,),
-    settings=LoaderSettings(2, 2),
     notes=("not looked for any further",),
     loader_bound=True,
 )

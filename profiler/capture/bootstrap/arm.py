@@ -60,12 +60,6 @@ def _put() -> None:
         from ..tuning.guard import cover_libraries
 
         cover_libraries()
-        if "probe" in options()["tune"] and (folder := run_folder()) is not None:
-            from ..tuning.sized import install
-
-            # Nothing is recorded of it.
-            install(folder, options()["tune"]["probe"])
-            return
     loader_made.watch()
     _trigger_on_optimizer()
     _trigger(DataLoader, "__iter__")

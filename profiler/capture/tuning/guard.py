@@ -197,12 +197,23 @@ class Guard:
 _guard: Guard | None = None
 
 
+def put_sockets_into(folder: Path | str) -> None:
+    """Have multiprocessing, in this process and its children, make its sockets there: it removes a folder of its own
+    only where a process ends well."""
+    with contextlib.suppress(Exception):
+        from multiprocessing import process
+
+        process.current_process()._config["tempdir"] = str(folder)  # type: ignore[attr-defined]
+
+
 def install(folder: str, options: dict[str, Any]) -> None:
     """Guard this process. `options`: those under `tune`, see `takeover`."""
     global _guard
     if _guard is None:
         _guard = Guard(os.path.realpath(folder), float(options.get("began", 0.0)), bool(options.get("overwrite")))
         sys.addaudithook(_guard)
+        if temporary := options.get("temporary"):
+            put_sockets_into(temporary)
 
 
 def cover_libraries() -> None:

@@ -4,13 +4,11 @@ end."""
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import pickle
 import signal
 import time
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, cycle
 from typing import Any
 
 import torch
@@ -26,8 +24,8 @@ HANDED_OVER_S = 0.01
 """How long workers are left alone once all batches are made: one counts as made before it is pickled."""
 CLOSE_REST_S = 2.0
 """How long workers may take to finish what they make, before they are ended without being asked."""
-MOST_PICKLED = 64 << 20
-"""Bytes of a dataset after which it counts as one that can be pickled."""
+WORST_BATCHES = 2
+"""Batches of the samples that take most: the second meets what the first has left in memory."""
 _KNOWN_ITERATORS = (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter)
 _STATEFUL = "torchdata.stateful_dataloader."
 
@@ -39,16 +37,13 @@ class CannotRebuild(WhyidleError):
 class LoaderSource:
     """The batches of one clone. See `sources.BatchSource`."""
 
-    def __init__(self, loader: DataLoader[Any], settings: LoaderSettings, indices: Iterator[Any] | None = None) -> None:
+    def __init__(self, loader: DataLoader[Any], indices: Iterator[Any] | None = None) -> None:
         """`indices`: what its batches are made of, where the dataset has a sampler; without an end."""
         self._loader = loader
-        self._drawn: deque[int] = deque()
-        """Samples of the batches ordered and not handed over, where that is known beforehand."""
         if indices is not None:
             # The pass never ends: what an epoch's beginning costs is measured apart.
             name = "batch_sampler" if loader._auto_collation else "sampler"
-            drawn = self._drawn.append if settings.in_order else None
-            loader.__dict__[name] = _Shared(indices, getattr(loader, name), drawn)
+            loader.__dict__[name] = _Shared(indices, getattr(loader, name))
         self._iterator = self._begin()
 
     @property
@@ -57,17 +52,13 @@ class LoaderSource:
 
     def next(self) -> tuple[Any, int | None]:
         batch = next(self._iterator)
-        if self._drawn:
-            return batch, self._drawn.popleft()
         return batch, samples_of(batch)
 
     def restart(self) -> None:
         if self._loader.persistent_workers and self._workers():
-            self._drawn.clear()
             self._iterator._reset(self._loader)
             return
         self._end()
-        self._drawn.clear()
         self._iterator = self._begin()
 
     def rest(self, seconds: float) -> None:
@@ -178,14 +169,11 @@ def _endless(sampler: Any) -> Iterator[Any]:
 class _Shared:
     """A sampler that goes on with what other loaders draw from too."""
 
-    def __init__(self, indices: Iterator[Any], sampler: Any, drawn: Callable[[int], object] | None) -> None:
-        self._indices, self._sampler, self._drawn = indices, sampler, drawn
+    def __init__(self, indices: Iterator[Any], sampler: Any) -> None:
+        self._indices, self._sampler = indices, sampler
 
     def __iter__(self) -> Iterator[Any]:
-        for each in self._indices:
-            if self._drawn is not None:
-                self._drawn(len(each) if isinstance(each, list | tuple) else 1)
-            yield each
+        return self._indices
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -259,13 +247,18 @@ class Siblings:
                 return samples // size if self.loader.drop_last else -(-samples // size)
         return None
 
-    def make(self, settings: LoaderSettings) -> LoaderSource:
-        """Make a source of batches. Raises CannotRebuild."""
+    def make(self, settings: LoaderSettings, first: Sequence[int] = ()) -> LoaderSource:
+        """Make a source of batches, the first of them of these samples, where torch makes them. Raises
+        CannotRebuild."""
         clone = self.clone(settings)
         if self.iterable:
-            return LoaderSource(clone, settings)
+            return LoaderSource(clone)
         size = settings.batch_size or self.batch_size
-        return LoaderSource(clone, settings, self._endless.setdefault(size, _endless(clone._index_sampler)))
+        indices = self._endless.setdefault(size, _endless(clone._index_sampler))
+        if first and size is not None and clone._auto_collation:
+            over = cycle(first)
+            indices = chain(([next(over) for _ in range(size)] for _ in range(WORST_BATCHES)), indices)
+        return LoaderSource(clone, indices)
 
     def clone(self, settings: LoaderSettings) -> DataLoader[Any]:
         own = self.settings()
@@ -310,49 +303,16 @@ class Siblings:
             why_size = "the dataset forms its batches itself (batch_size=None)"
         elif not _is_plain(batches):
             why_size = f"{type(batches).__module__}.{type(batches).__qualname__} forms its batches"
+        why_no_workers = None
+        if own_workers(loader.dataset, getattr(self._iterator, "_dataset_fetcher", None)) is not None:
+            why_no_workers = "the dataset has its own workers, which a loader's worker cannot start"
         no_accelerator = getattr(torch, "accelerator", None) is not None and not torch.accelerator.is_available()
         return {
             "batch_size": why_size,
             "in_order": None if hasattr(loader, "in_order") else f"torch {torch.__version__} has no in_order",
             "pin_memory": "there is no accelerator to pin memory for" if no_accelerator else None,
-            "num_workers": self._why_no_workers(),
+            "num_workers": why_no_workers,
         }
-
-    def _why_no_workers(self) -> str | None:
-        """Why there cannot be workers, where the program has none itself."""
-        loader = self.loader
-        if own_workers(loader.dataset, getattr(self._iterator, "_dataset_fetcher", None)) is not None:
-            return "the dataset has its own workers, which a loader's worker cannot start"
-        context = loader.multiprocessing_context
-        method = context.get_start_method() if context is not None else multiprocessing.get_start_method(True)
-        method = str(method or multiprocessing.get_all_start_methods()[0])
-        if loader.num_workers or method == "fork":
-            return None
-        try:
-            pickle.Pickler(_Discarded()).dump((loader.dataset, loader.collate_fn, loader.worker_init_fn))
-        except _Enough:
-            pass
-        except Exception as error:
-            return f"workers start by {method}, and their dataset or functions cannot be pickled ({error})"
-        return None
-
-
-class _Enough(Exception):
-    pass
-
-
-class _Discarded:
-    """A file that keeps nothing, of a size that is enough to know that a dataset can be pickled."""
-
-    def __init__(self) -> None:
-        self._left = MOST_PICKLED
-
-    def write(self, data: Any) -> int:
-        size = memoryview(data).nbytes
-        self._left -= size
-        if self._left < 0:
-            raise _Enough
-        return size
 
 
 def _is_plain(batches: Any) -> bool:

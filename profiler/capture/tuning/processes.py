@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from pathlib import Path
 
 from ..sampler.procfs import names, parse_stat, read
 
 PROC = Path("/proc")
-SHARES = b"(torch_shm_manag)"
-"""Name of torch's process that removes the shared memory of others once they are gone, and ends then."""
 
 
 def lives(pid: int) -> bool:
@@ -44,17 +41,6 @@ def descendants(pid: int) -> list[int]:
     for each in found:
         found += children.get(each, [])
     return found[1:]
-
-
-def kill_descendants() -> None:
-    """Everything that this process and its children have started, but for what cleans up after them."""
-    for _ in range(3):
-        left = [pid for pid in descendants(os.getpid()) if SHARES not in (read(f"{PROC}/{pid}/stat") or b"")]
-        if not left:
-            return
-        for pid in left:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
 
 
 def goes_first() -> None:

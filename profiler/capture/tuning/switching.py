@@ -6,9 +6,9 @@ at those two only. First the loader settles: the training takes so many batches 
 settings keep it. What follows is measured, until it is long enough to be believed. Where something else than training
 comes into that, it settles and is measured anew.
 
-Batches may also be *held*: fetched once and handed out again and again, as if a loader took no time. A training may
-change what it is given. So each time it gets new lists and dictionaries, around the same tensors; of these torch counts
-the changes. Where there were any, batches are fetched anew, and copies are handed out that were made before the block.
+Batches may also be *held*: fetched once and handed out again and again, as if a loader took no time. Each time a
+training gets new lists and dictionaries, around the same tensors; of these torch counts the changes. A training that
+changes them cannot be measured so.
 """
 
 from __future__ import annotations
@@ -16,26 +16,24 @@ from __future__ import annotations
 import contextlib
 import copy
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, NoReturn, Protocol
 
 import torch
 
+from ...devices.protocol import Device
 from ...errors import WhyidleError
-from ...record.tuning import LONGEST_BLOCK, WITHOUT_MEMORY, Block, ChannelClosed, LoaderSettings, Word
+from ...record.tuning import LONGEST_BLOCK, WITHOUT_MEMORY, Block, Channel, ChannelClosed, LoaderSettings, Word
 from ..hooks.parts import fields_of, parts_of
 from ..hooks.switch import from_a_signal
-from ..memory_limits import memory_available
+from .memory import forget_peak, memory_use
 from .processes import cpu_ns, proportional_bytes
 
 S = 1_000_000_000
 KEPT = 8
 """Batches that are held."""
-MOST_COPIES = 256
-COPIES_SHARE = 0.1
-"""Share of the available memory that copies of them may take."""
 MOST_PARTS = 20_000
 LEAST_BATCHES = 8
 BURSTS = 3
@@ -109,65 +107,35 @@ class Kept:
     def __init__(self) -> None:
         self._batches: list[tuple[Fetched, list[torch.Tensor], list[int]]] = []
         """Batches with their tensors, and how often those were changed in place until they were fetched."""
-        self._copies: list[Fetched] = []
-        self._copying = False
-        """The training changes what it is given: it gets copies."""
         self._turn = 0
 
-    @property
-    def filled(self) -> bool:
-        return bool(self._batches)
-
-    @property
-    def changed(self) -> bool:
-        """Whether the training changes its batches in place: what is kept is no longer as it was fetched."""
-        known = (pair for _, tensors, versions in self._batches for pair in zip(tensors, versions, strict=True))
-        return not self._copying and any(tensor._version != version for tensor, version in known)
-
-    @property
-    def used_up(self) -> bool:
-        return self._copying and not self._copies
-
     def fill(self, fetch: Callable[[], Fetched]) -> None:
-        """Fetch them. Raises WhyidleError where batches are nothing that can be kept, and whatever `fetch` raises."""
-        self._copying, self._turn, self._batches = self.changed, 0, []
-        for _ in range(KEPT):
+        """Fetch them, once. Raises WhyidleError where batches are nothing that can be kept, and whatever `fetch`
+        raises."""
+        while len(self._batches) < KEPT:
             fetched = fetch()
             tensors = tensors_in(fetched[0])
             self._batches.append((fetched, tensors, [tensor._version for tensor in tensors]))
         try:
-            self._renewed(0)
+            self.next()
         except Exception as error:
             name = type(self._batches[0][0][0]).__name__
             raise WhyidleError(f"batches of {name} cannot be kept ({error})") from error
 
-    def begin(self) -> None:
-        """Make copies for the block that begins, where they are needed."""
-        if not self._copying:
-            return
-        nbytes = sum(tensor.numel() * tensor.element_size() for tensor in self._batches[0][1])
-        room = min(MOST_COPIES, int(COPIES_SHARE * (memory_available() or 0) / max(1, nbytes)))
-        if room < KEPT:
-            raise WhyidleError("the training changes its batches in place, and there is no memory for copies of them")
-        with torch.no_grad():
-            self._copies = [self._renewed(turn) for _ in range(room // KEPT) for turn in range(KEPT)]
+    def require_unchanged(self) -> None:
+        """
+        Raises:
+            WhyidleError: the training changes its batches: what is kept is no longer as it was fetched.
+        """
+        known = (pair for _, tensors, versions in self._batches for pair in zip(tensors, versions, strict=True))
+        if any(tensor._version != version for tensor, version in known):
+            raise WhyidleError("the training changes its batches in place, so they cannot be trained on again")
 
     def next(self) -> Fetched:
-        if self._copies:
-            return self._copies.pop()
-        turn, self._turn = self._turn, (self._turn + 1) % KEPT
-        return self._renewed(turn)
-
-    def _renewed(self, turn: int) -> Fetched:
-        """Give a batch with everything in it new, but for its tensors where they need no copy."""
-        (batch, samples), tensors, _ = self._batches[turn]
-        memo: dict[int, Any] = {id(each): _cloned(each) if self._copying else each for each in tensors}
-        return copy.deepcopy(batch, memo), samples
-
-
-def _cloned(tensor: torch.Tensor) -> torch.Tensor:
-    copied = tensor.clone()
-    return copied.pin_memory() if tensor.device.type == "cpu" and tensor.is_pinned() else copied
+        """Give a batch with everything in it new, but for its tensors."""
+        (batch, samples), tensors, _ = self._batches[self._turn]
+        self._turn = (self._turn + 1) % KEPT
+        return copy.deepcopy(batch, {id(each): each for each in tensors}), samples
 
 
 def tensors_in(batch: Any) -> list[torch.Tensor]:
@@ -210,6 +178,8 @@ class Measurement:
     """A few batches are trained on again and again."""
     kept: Kept | None = None
     """Those batches."""
+    first: Sequence[int] | None = None
+    """Samples that the first batches are made of; `None`: nobody asks for the memory that it takes."""
     start_ns: int | None = None
     restart_ns: int | None = None
     """As in `Block`."""
@@ -257,6 +227,7 @@ class Measurement:
 
         Raises:
             RuntimeError: it was begun anew too often.
+            WhyidleError: the training changes batches that are held.
         """
         often = self._cuts >= MOST_CUTS
         if (interrupted or pass_ended) and often and not self._spans and self._last and self._last[1] >= FEWEST:
@@ -269,17 +240,17 @@ class Measurement:
             return Due.SETTLING
         self._spans |= pass_ended
         if self._is_long_enough(now) if self.begin_ns else self._has_settled(now):
-            if self.kept is not None and self.kept.changed:
-                return Due.SETTLING
+            if self.kept is not None:
+                self.kept.require_unchanged()
             return Due.END if self.begin_ns else Due.BEGIN
         if self.begin_ns:
             self._last = now, self._batches, self._samples, self._wait_ns
         return Due.NOTHING
 
-    def block(self, workers_bytes: int | None = None, workers_cpus: float | None = None) -> Block:
+    def block(self) -> Block:
         """Give what was measured."""
         span = self.begin_ns, self.end_ns, self._wait_ns, self.start_ns, self.restart_ns
-        return Block(self.settings, self._batches, self._samples, *span, workers_bytes, workers_cpus, self.held)
+        return Block(self.settings, self._batches, self._samples, *span, held=self.held)
 
     def _has_settled(self, now: int) -> bool:
         workers, outstanding = self.settings.num_workers, self.settings.outstanding
@@ -294,19 +265,10 @@ class Measurement:
 
     def _is_long_enough(self, now: int) -> bool:
         took = now - self.begin_ns
-        if self.kept is not None and self.kept.used_up:
-            return self._batches >= FEWEST
         wanted = max(LEAST_BATCHES, 0 if self.held else BURSTS * self.settings.num_workers)
         return (took >= self.wanted_ns and self._batches >= wanted) or (
             took >= LONGEST_BLOCK * self.wanted_ns and self._batches >= FEWEST
         )
-
-
-class Line(Protocol):
-    """To the tuner: `record.tuning.Channel`."""
-
-    def send(self, say: str, **content: Any) -> None: ...
-    def receive(self, seconds: float) -> dict[str, Any] | None: ...
 
 
 class Switching:
@@ -314,22 +276,20 @@ class Switching:
 
     def __init__(
         self,
-        make: Callable[[LoaderSettings], BatchSource],
-        line: Line,
-        now: Callable[[], int],
-        synchronise: Callable[[], None],
+        make: Callable[[LoaderSettings, Sequence[int]], BatchSource],
+        line: Channel,
+        device: Device,
         stop: Callable[[], NoReturn],
         tuner_lives: Callable[[], bool] = lambda: True,
         stands: Callable[[], object] = lambda: None,
     ) -> None:
         """Args:
-        make: a source for settings; raises where they do not work. WhyidleErrors are sentences for people.
-        now: ns of a clock that only goes forward.
-        synchronise: waits for the device.
+        make: a source for settings, its first batches of the samples with these indices if there are any; raises where
+            they do not work. WhyidleErrors are sentences for people.
         stop: ends the process.
         stands: called before the training is held up at a border.
         """
-        self._make, self._line, self._now, self._synchronise = make, line, now, synchronise
+        self._make, self._line, self._device, self._now = make, line, device, device.now
         self._stop, self._tuner_lives, self._stands = stop, tuner_lives, stands
         self._sources: dict[LoaderSettings, BatchSource] = {}
         """All that the tuner has not closed."""
@@ -407,16 +367,20 @@ class Switching:
             self._settle(measured)
         elif due is Due.BEGIN:
             measured.cpu_ns = sum(map(cpu_ns, pids))
-            self._synchronise()
+            self._device.synchronize()
             measured.begin_ns = self._now()
         else:
             if due is Due.END:
-                self._synchronise()
+                self._device.synchronize()
                 measured.end_ns = self._now()
-            cpus = (sum(map(cpu_ns, pids)) - measured.cpu_ns) / max(1, self._now() - measured.begin_ns)
-            costs = (sum(map(proportional_bytes, pids)), cpus) if pids else (None, None)
+            block, took = measured.block(), max(1, self._now() - measured.begin_ns)
+            if pids:
+                used, cpus = sum(map(proportional_bytes, pids)), (sum(map(cpu_ns, pids)) - measured.cpu_ns) / took
+                block = replace(block, workers_bytes=used, workers_cpus=cpus)
+            if measured.first is not None:
+                block = replace(block, memory=memory_use(self._device))
             self._measured = None
-            self._line.send(Word.BLOCK, block=measured.block(*costs).to_json())
+            self._line.send(Word.BLOCK, block=block.to_json())
 
     def _fail(self, measured: Measurement, error: Exception) -> None:
         """Say that these settings do not work, and close their source.
@@ -455,7 +419,8 @@ class Switching:
             if order["say"] == Word.CLOSE:
                 self._close(settings)
             elif order["say"] in (Word.MEASURE, Word.HELD):
-                ordered = Measurement(settings, int(order["seconds"] * S), held=order["say"] == Word.HELD)
+                held, first = order["say"] == Word.HELD, order.get("first")
+                ordered = Measurement(settings, int(order["seconds"] * S), held, first=first)
                 try:
                     self._begin(ordered)
                 except Exception as error:
@@ -470,9 +435,8 @@ class Switching:
             # Its workers would take CPU from the block that follows; to drain a queue takes a full one too.
             self._working.rest(LONGEST_REST_S)
         if ordered.held:
-            kept = self._source = ordered.kept = self._kept.setdefault(settings.batch_size, Kept())
-            if not kept.filled:
-                self._fill(kept, settings)
+            self._source = ordered.kept = self._kept.setdefault(settings.batch_size, Kept())
+            self._fill(ordered.kept, settings)
         elif settings in self._sources:
             self._source = self._working = self._sources[settings]
         else:
@@ -487,8 +451,10 @@ class Switching:
     def _start(self, ordered: Measurement) -> None:
         """Make a source, and measure how long its first batch takes to come, and that of another pass if its workers
         persist."""
+        if ordered.first is not None:
+            forget_peak()
         begin, settings = self._now(), ordered.settings
-        source = self._source = self._working = self._sources[settings] = self._make(settings)
+        source = self._source = self._working = self._sources[settings] = self._make(settings, ordered.first or ())
         self._first = self._next_of(source)
         ordered.start_ns = self._now() - begin
         if settings.persistent_workers:
@@ -502,11 +468,7 @@ class Switching:
     def _settle(self, measured: Measurement) -> None:
         """Bring the current source to where it would be after a while of training."""
         source = self._source
-        if isinstance(source, Kept):
-            if source.changed:
-                self._fill(source, measured.settings)
-            source.begin()
-        elif source is not None:
+        if source is not None and not isinstance(source, Kept):
             source.rest(LONGEST_REST_S)
             until = self._now() + LONGEST_DRAIN_NS
             for _ in range(measured.settings.outstanding):
@@ -522,7 +484,7 @@ class Switching:
         alike.sort(key=lambda each: self._sources[each] is not self._working)
         own = alike[0] if alike else replace(settings, pipeline=None)
         if own not in self._sources:
-            self._sources[own] = self._make(own)
+            self._sources[own] = self._make(own, ())
         source = self._sources[own]
         kept.fill(lambda: self._next_of(source))
         source.rest(LONGEST_REST_S)

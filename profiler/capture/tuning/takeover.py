@@ -2,13 +2,13 @@
 
 The contract between the two, on top of `record.tuning`:
 
-*Options.* `WHYIDLE_OPTIONS` holds, beside what `whyidle run` puts there,
-`"tune": {"after_steps": 40, "after_s": 2.0, "before_s": 60.0, "tuner": PID, "began": time.time(), "overwrite": false}`.
-The training is recorded as always until it has made `after_steps` steps and trained `after_s` seconds, or until
-`before_s` seconds have passed since its first step and it has made 8. With fewer by then, or without a place to take it
-over, it is refused, and so is a program of whose loaders none has trained so long after its first batch. `tuner`: the
-process whose end ends the training. `began`: when the tuner began; regular files older than that are guarded, unless
-`overwrite`. The tuner makes the pipes (`Channel.of_tuner`) before it starts the program.
+*Options.* `WHYIDLE_OPTIONS` holds, beside what `whyidle run` puts there, `"tune": {"after_steps": 40, "after_s": 2.0,
+"before_s": 60.0, "tuner": PID, "began": time.time(), "overwrite": false, "temporary": "/tmp/pymp-…"}`. The training is
+recorded as always until it has made `after_steps` steps and trained `after_s` seconds, or until `before_s` seconds have
+passed since its first step and it has made 8. With fewer by then, or without a place to take it over, it is refused,
+and so is a program of whose loaders none has trained so long after its first batch. `tuner`: the process whose end ends
+the training. `began`: when the tuner began; regular files older than that are guarded, unless `overwrite`. `temporary`:
+for sockets; the tuner removes it. The tuner makes the pipes (`Channel.of_tuner`) before it starts the program.
 
 *First answer*, once. Afterwards the training stands still between two steps and waits for orders.
 
@@ -20,10 +20,11 @@ names of `LoaderSettings` that other values cannot be tried of, each with why; `
 `refused`: `{"why": "..", "steps": 3}`: nothing can be tuned here; only `stop` is waited for. Also sent when the
 training ends before it was taken over; the process then ends by itself.
 
-*Orders.* `measure`: `{"settings": {...}, "seconds": 2.0}`, answered by `block` (`{"block": {...}}`, see
-`Block.to_json`), `failed` or `oom` (`{"why": "..", "settings": {...}}`). `held`: the same; of `settings` only the batch
-size counts. `close`: `{"settings": {...}}`. `stop`. Where the training itself ends or raises in the midst of an order,
-that order is answered by `failed` or `oom` with `"ended": true`, and the process ends by itself.
+*Orders.* `measure`: `{"settings": {...}, "seconds": 2.0, "first": [17, 3] | null}`, answered by `block`
+(`{"block": {...}}`, see `Block.to_json`), `failed` or `oom` (`{"why": "..", "settings": {...}}`). `held`: the same; of
+`settings` only the batch size counts. `close`: `{"settings": {...}}`. `stop`. Where the training itself ends or raises
+in the midst of an order, that order is answered by `failed` or `oom` with `"ended": true`, and the process ends by
+itself.
 
 *Writes.* `tuning.writes` in the run folder: JSON lines `{"path": "...", "kind": "new" | "append" | "overwrite" |
 "refused"}` of what the training wrote to, or was stopped from overwriting, outside temporary folders and the run
@@ -52,7 +53,7 @@ from ..hooks.wrap import Wraps
 from ..loop_detector.loaders import Iteration, Part, Use
 from ..session import Session
 from .loader_source import CannotRebuild, Siblings, end_host
-from .processes import goes_first, kill_descendants, lives
+from .processes import goes_first, lives
 from .switching import S, Switching, is_out_of_memory, sentence
 
 TAKEN = "tuning.taken"
@@ -229,8 +230,7 @@ class Takeover:
         self._switching = Switching(
             siblings.make,
             line,
-            self._now,
-            lambda: self._session.device.synchronize(),
+            self._session.device,
             self._stop,
             self._tuner_lives,
             self._stands,
@@ -340,7 +340,7 @@ class Takeover:
         self._stop()
 
     def _stop(self) -> NoReturn:
-        """End this process and all it has started."""
+        """End this process at once; the tuner, or its watch, ends all that it has started."""
         self._done = True
         timer = threading.Timer(END_SECONDS, os._exit, (0,))
         timer.daemon = True
@@ -353,6 +353,4 @@ class Takeover:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-        with contextlib.suppress(Exception):
-            kill_descendants()
         os._exit(0)

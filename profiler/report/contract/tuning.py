@@ -11,7 +11,6 @@ from msgspec import ValidationError, convert
 
 from ...analyse.causes.finding import Finding
 from ...errors import RecordError
-from ...record.tuning import LoaderSettings
 from ...tune.prove import Proof
 from ...tune.result import Tuning
 from .encode import Json, builtins, finding, next_of
@@ -24,14 +23,12 @@ NOT_EXAMINED: Json = {"b_max": None, "b_95": None, "b_star": None, "notes": []}
 
 def tuning(result: Tuning) -> Json:
     """Give the result as JSON has it."""
-    error = result.prediction_error
     kept = replace(result, patch=result.patch and result.patch.kept())
     told = builtins({"format": FORMAT, "version": VERSION, **vars(kept)})
     for name in ("baseline", "best"):
         told[name] = {key: told[name][key] for key in ("settings", "samples_per_s", "low", "high")}
     cost = {"seconds": result.wall_s, "steps": told.pop("steps"), "starts": told.pop("starts")}
-    prediction = None if error is None else dict(zip(("median_error", "max_error", "settings"), error, strict=True))
-    return told | {"cost": cost, "prediction": prediction, "batch": told["batch"] or NOT_EXAMINED}
+    return told | {"cost": cost, "batch": told["batch"] or NOT_EXAMINED}
 
 
 def read(content: Json) -> Tuning:
@@ -54,7 +51,7 @@ def read(content: Json) -> Tuning:
         raise RecordError(f"no readable result of a tuning ({type(error).__name__}: {error}).") from error
 
 
-def proof(what: str, told: Proof | None, baseline: LoaderSettings, why_not: str, report: Finding) -> Json:
+def proof(what: str, told: Proof, report: Finding) -> Json:
     """Give promised and measured speed as JSON has it.
 
     `advice` is `null` where none is a setting of the loader, `measured` (a rate over that of the training as it is,
@@ -63,7 +60,7 @@ def proof(what: str, told: Proof | None, baseline: LoaderSettings, why_not: str,
     interval reaches into that. `patch`: the change of the source, `null` where it was not measured to be faster.
     `report`: the verdict that the advice is of.
     """
-    advised, seen = (None, None) if told is None else (told.advised, told.measured)
+    advised = told.advised
     return builtins(
         {
             "format": PROOF_FORMAT,
@@ -72,13 +69,13 @@ def proof(what: str, told: Proof | None, baseline: LoaderSettings, why_not: str,
             "cause": advised and advised.cause,
             "advice": advised and next_of(advised.change),
             "first": advised is not None and advised.first,
-            "baseline": baseline,
+            "baseline": told.baseline,
             "settings": advised and advised.settings,
-            "measured": seen,
-            "rounds": 0 if told is None else told.rounds,
-            "kept": told and told.kept,
-            "why_not": why_not,
-            "patch": told and told.patch and told.patch.kept(),
+            "measured": told.measured,
+            "rounds": told.rounds,
+            "kept": told.kept,
+            "why_not": told.why_not,
+            "patch": told.patch and told.patch.kept(),
             "report": finding(report),
         }
     )

@@ -47,8 +47,6 @@ def patched(patch: Patch) -> Iterator[Block]:
 
 CHANGE, TRIED, BATCH = "Change", "What was tried", "Batch size"
 """Headings of parts that a page shows otherwise."""
-STARTS_COUNT = 0.03
-"""Share of the rate that the beginnings of epochs cost, from which the rate without them is shown too."""
 MOST_TRIALS = 8
 """Rows of the short version."""
 
@@ -192,17 +190,15 @@ def _gain(result: Tuning) -> str:
         return "undecided, this machine is too noisy"
     if result.ended == SearchEnd.FAILED:
         return "undecided, the training ended too early"
-    if result.promising is not None and not result.changed:
-        return f"promising, not proven: {result.promising}; a larger --budget decides it"
+    cut_short = result.ended in (SearchEnd.BUDGET, SearchEnd.STOPPED)
     if not result.changed:
-        kept = "nothing faster found"
-        return f"{kept} so far" if result.ended in (SearchEnd.BUDGET, SearchEnd.STOPPED) else kept
+        return "nothing proven to be faster yet" if cut_short else "nothing faster found"
     times = result.gain
     interval = "interval unknown" if isnan(times.low) else f"95 % interval {times.low:.2f}–{times.high:.2f}"
     if times.low <= 1:
         return f"as fast with less ({times.value:.2f}×, {interval})"
     found = f"{times.value:.2f}× faster ({interval})"
-    return f"{found}, so far" if result.ended in (SearchEnd.BUDGET, SearchEnd.STOPPED) else found
+    return f"{found}, so far" if cut_short else found
 
 
 def _because(result: Tuning) -> str:
@@ -215,17 +211,11 @@ def _because(result: Tuning) -> str:
         said.append(f"{said_rate(then)} samples/s with {best}; {said_rate(now)} now ({own}).")
     elif now is not None:
         said.append(f"{said_rate(now)} samples/s now ({describe(result.baseline.settings)}).")
-    if result.ceiling is not None and result.beyond_ceiling is None:
+    if result.ceiling is not None:
         said.append(f"An infinitely fast loader would give {said_rate(result.ceiling)}.")
-    elif result.ceiling is not None:
-        said.append(
-            f"Cached batches gave {said_rate(result.ceiling)}, the fastest setting "
-            f"{said_rate(result.beyond_ceiling or 0.0)}: the difference is noise."
-        )
     if result.ended != SearchEnd.DECIDED or not result.changed:
         # Without the finding that the headline has.
-        why = result.because.partition("; promising, not proven: ")[0].partition("; so far ")[0]
-        said.append(_sentence(why))
+        said.append(_sentence(result.because.partition("; so far ")[0]))
     return " ".join(said)
 
 
@@ -317,15 +307,8 @@ def measured(trial: Trial) -> Phrase:
 def _quality(result: Tuning) -> Iterator[str]:
     again = "" if result.starts <= 1 else f" in {result.starts} starts"
     yield f"The search took {result.wall_s:.0f} s and {result.steps} training steps{again}; weights are discarded."
-    whole, steady = result.best.samples_per_s, result.best.steady_samples_per_s
-    if whole is not None and steady is not None and steady > (1 + STARTS_COUNT) * whole:
-        within = f"within an epoch it is {said_rate(steady)} samples/s with {describe(result.best.settings)}"
-        yield f"Rates include the beginnings of epochs; {within}."
     if result.noise is not None:
         yield f"Blocks of one setting differ by {100 * result.noise:.1f} % (standard deviation, drift removed)."
-    if (error := result.prediction_error) is not None:
-        off = f"{100 * error[0]:.0f} % (median), {100 * error[1]:.0f} % at most"
-        yield f"Predictions of {counted(error[2], 'setting')} are off by {off}."
     yield from (f"note: {note}" for note in result.notes)
 
 
@@ -345,7 +328,7 @@ def _batch(advice: BatchAdvice) -> Iterator[Block]:
                 NOT_MEASURED if (rate := advice.rates.get(size)) is None else said_rate(rate.value),
                 *([said_rate(advice.alone.get(size))] if advice.alone else []),
                 said_memory(advice.memory_bytes.get(size)),
-                advice.failed.get(size, "") or ("off the line" if size in advice.off_line else ""),
+                advice.failed.get(size, ""),
             )
             for size in sizes
         )
@@ -353,9 +336,6 @@ def _batch(advice: BatchAdvice) -> Iterator[Block]:
     if advice.alpha_ns is not None and advice.beta_ns is not None:
         alpha = _ms(round(advice.alpha_ns, -5) or advice.alpha_ns)
         yield Paragraph(f"A step takes about {alpha} ms + {_ms(advice.beta_ns)} ms a sample.")
-    if advice.settings is not None:
-        which = "these batches" if advice.micro_batch is None else f"batches of {advice.micro_batch}"
-        yield Paragraph(f"Best loader settings for {which}: {describe(advice.settings)}.")
     for note in advice.notes:
         yield Paragraph(_sentence(note))
 
@@ -394,6 +374,9 @@ def _one_line(text: str) -> str:
 
 def proof_document(what: str, told: Proof) -> Document:
     """Hold what was promised against what came."""
+    advised = told.advised
+    if advised is None:
+        return Document((Paragraph(told.why_not),))
 
     def blocks() -> Iterator[Block]:
         verdict = f"the promise was {KEPT[told.kept]}"
@@ -403,9 +386,9 @@ def proof_document(what: str, told: Proof) -> Document:
             verdict = f"{factor(told.measured.value)}× as fast; nothing was promised"
         yield Title(f"{what}: {verdict}")
         yield Space()
-        first = "The first advice" if told.advised.first else "The first advice that changes a loader setting"
-        yield Heading(f"{first}, for {told.advised.cause}")
-        yield Paragraph(told.advised.change.change, 1)
+        first = "The first advice" if advised.first else "The first advice that changes a loader setting"
+        yield Heading(f"{first}, for {advised.cause}")
+        yield Paragraph(advised.change.change, 1)
         yield Space()
         yield Heading("Tried")
         figures = (("promised", told.promised, "90 %"), ("measured", told.measured, "95 %"))
@@ -417,7 +400,7 @@ def proof_document(what: str, told: Proof) -> Document:
         ]
         heads = (TableColumn(""), TableColumn("speed-up", right=True), TableColumn("interval"))
         yield table(rows, *heads, TableColumn("level", right=True), indent=1)
-        settings = describe(told.advised.settings, told.baseline)
+        settings = describe(advised.settings, told.baseline)
         rounds = counted(told.rounds, "round")
         yield Paragraph(f"Measured in turns, {rounds}: {settings} against {describe(told.baseline)}.", 1)
         if told.why_not:

@@ -3,14 +3,13 @@ throughput and memory. Places and lengths of charts are in percent of their widt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import isfinite, isnan
 from typing import Any
 
-from ...analyse.statistics import Estimate
-from ...tune.result import BatchAdvice, Trial, Tuning, describe
+from ...tune.result import Trial, Tuning, describe
 from ..document import Caution, CodeChange, blocks_of_kind
-from ..documents.tuning import BATCH, CHANGE, TRIED, change, mark_of, measured, said_memory, said_rate, tuning_document
+from ..documents.tuning import BATCH, CHANGE, TRIED, change, mark_of, measured, said_rate, tuning_document
 from ..render import page_parts, page_sections
 from ..words.figures import arguments
 from .frame import render
@@ -45,7 +44,6 @@ def page(result: Tuning, notices: Sequence[str] = (), environment: Sequence[tupl
         paste=", ".join(f"{name}={value}" for name, value in paste.items()) or None,
         trials=_trials(result),
         batch=None if result.batch is None or batch is None else batch.blocks,
-        sizes=[] if result.batch is None else _sizes(result.batch),
         sections=list(sections.values()),
         environment=environment,
     )
@@ -55,7 +53,11 @@ def _trials(result: Tuning) -> list[dict[str, Any]]:
     """Give a row for each setting, the fastest first; what was not measured last."""
     trials = sorted(result.trials, key=lambda trial: -(trial.samples_per_s or 0.0))
     ends = (value for t in trials for value in (t.samples_per_s, t.rate.high if t.rate else None, t.predicted))
-    whole = _most(ends) / WIDEST
+    whole = max((value for value in ends if value is not None), default=0.0) / WIDEST
+
+    def place(value: float | None) -> float | None:
+        """In percent of the width."""
+        return None if value is None or isnan(value) or whole <= 0 else 100 * value / whole
 
     def row(trial: Trial) -> dict[str, Any]:
         settings, beside = trial.settings, result.baseline.settings
@@ -67,49 +69,16 @@ def _trials(result: Tuning) -> list[dict[str, Any]]:
             "settings": words,
             "said": measured(trial).plain.strip(),
             "predicted_said": said_rate(trial.predicted),
-            "predicted": _percent(trial.predicted, whole),
+            "predicted": place(trial.predicted),
             "blocks": trial.blocks,
             "mark": mark_of(result, trial),
             "note": " ".join(((trial.error if trial.status != "ok" else trial.dropped) or "").split()),
-            **_interval(trial.rate, whole, "at"),
+            "at": place(trial.samples_per_s),
+            "low": place(trial.rate.low if trial.rate else None),
+            "high": place(trial.rate.high if trial.rate else None),
         }
 
     return [row(trial) for trial in trials]
-
-
-def _sizes(advice: BatchAdvice) -> list[dict[str, Any]]:
-    """Give a row for each batch size that was tried."""
-    rates, used = advice.rates, advice.memory_bytes
-    answers = {"largest that fits": advice.b_max, "within 5 % of the best": advice.b_95}
-    fastest, most = _most(max(rate.value, rate.high) for rate in rates.values()), _most(used.values())
-
-    def row(size: int) -> dict[str, Any]:
-        notes = [name for name, answer in answers.items() if answer == size]
-        notes += ["off the line"] if size in advice.off_line else []
-        return {
-            "size": size,
-            "rate_said": said_rate(advice.samples_per_s.get(size)),
-            "memory_said": said_memory(used.get(size)),
-            "memory": _percent(used.get(size), most),
-            "note": advice.failed.get(size, "") or ", ".join(notes),
-            **_interval(rates.get(size), fastest, "rate"),
-        }
-
-    return [row(size) for size in sorted({*rates, *used, *advice.failed})]
-
-
-def _most(values: Iterable[float | None]) -> float:
-    return max((value for value in values if value is not None), default=0.0)
-
-
-def _interval(rate: Estimate | None, whole: float, name: str) -> dict[str, float | None]:
-    """Place a rate and the ends of its interval, percent of the width."""
-    value, low, high = (None, None, None) if rate is None else (rate.value, rate.low, rate.high)
-    return {name: _percent(value, whole), "low": _percent(low, whole), "high": _percent(high, whole)}
-
-
-def _percent(value: float | None, whole: float) -> float | None:
-    return None if value is None or isnan(value) or whole <= 0 else 100 * value / whole
 
 
 def _tiles(result: Tuning) -> list[tuple[str, str, str]]:
@@ -127,10 +96,8 @@ def _tiles(result: Tuning) -> list[tuple[str, str, str]]:
         ends = ends if isfinite(gain.low) else "interval unknown"
         tiles += [rate("best", result.best), ("speed-up", f"{gain.value:.2f}×", ends)]
     if result.headroom is not None:
-        headroom, about = f"{100 * result.headroom:+.0f} %", "compared with now"
-        if result.beyond_ceiling is not None and result.baseline.samples_per_s:
-            # Where a setting was faster, that setting's gain, which noise explains.
-            about = f"no more than the fastest setting, within noise (measured {headroom})"
-            headroom = f"{100 * (result.beyond_ceiling / result.baseline.samples_per_s - 1):+.0f} %"
-        tiles.append(("an infinitely fast loader", headroom, about))
+        most = result.headroom
+        if result.ceiling is not None and result.baseline.samples_per_s:
+            most = result.ceiling / result.baseline.samples_per_s - 1
+        tiles.append(("an infinitely fast loader", f"{100 * most:+.0f} %", "compared with now"))
     return [*tiles, ("time of the search", f"{result.wall_s:.0f} s", f"{result.steps} steps; weights are discarded")]

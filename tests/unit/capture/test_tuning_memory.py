@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from whyidle.capture.tuning import sized
-from whyidle.capture.tuning.sized import memory_use
+from whyidle.capture.tuning import memory
+from whyidle.capture.tuning.memory import forget_peak, memory_use
 from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
 from whyidle.errors import DeviceOutOfMemory
 
@@ -22,7 +22,7 @@ MB = 1 << 20
 
 
 def test_the_host_counts_the_most_this_process_and_its_children_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sized, "memory_available", lambda: 8.0 * GB)
+    monkeypatch.setattr(memory, "memory_available", lambda: 8.0 * GB)
     before = memory_use()
     assert not before.on_device
     assert before.peak_bytes is not None
@@ -36,6 +36,10 @@ def test_the_host_counts_the_most_this_process_and_its_children_held(monkeypatch
     assert after.peak_bytes >= with_it.peak_bytes - 8 * MB
     assert after.capacity_bytes is not None
     assert after.capacity_bytes > 8 * GB
+    forget_peak()
+    anew = memory_use()
+    assert anew.peak_bytes is not None
+    assert anew.peak_bytes <= after.peak_bytes - 60 * MB
     held = "import sys; x = bytearray(b'1' * (120 << 20)); print('on', flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", held], stdin=-1, stdout=-1) as child:
         assert child.stdout is not None
@@ -43,11 +47,11 @@ def test_the_host_counts_the_most_this_process_and_its_children_held(monkeypatch
         parent_and_child = memory_use()
         child.communicate()
     assert parent_and_child.peak_bytes is not None
-    assert parent_and_child.peak_bytes > after.peak_bytes + 100 * MB
+    assert parent_and_child.peak_bytes > anew.peak_bytes + 100 * MB
 
 
 def test_a_limit_of_the_address_space_counts_where_it_is_the_tighter_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sized, "memory_available", lambda: 64.0 * GB)
+    monkeypatch.setattr(memory, "memory_available", lambda: 64.0 * GB)
     monkeypatch.setattr(resource, "getrlimit", lambda which: (16 * GB, 16 * GB))
     limited = memory_use()
     assert limited.capacity_bytes == 16 * GB
@@ -67,12 +71,12 @@ def test_a_gpus_memory_is_what_is_free_and_what_is_reserved(monkeypatch: pytest.
         max_memory_reserved = staticmethod(lambda index: 26 * GB * index)
         memory_reserved = staticmethod(lambda index: 24 * GB * index)
         mem_get_info = staticmethod({1: (46 * GB, 80 * GB)}.__getitem__)
-        memory_stats = staticmethod(lambda index: {"num_alloc_retries": 2 * index, "num_ooms": index})
+        memory_stats = staticmethod(lambda index: {"num_alloc_retries": 2 * index})
 
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=Gpu))  # type: ignore[arg-type]
     use = memory_use()
     assert (use.peak_bytes, use.capacity_bytes, use.on_device) == (26 * GB, 70 * GB, True)
-    assert (use.retries, use.refused) == (2, 1)
+    assert use.retries == 2
 
 
 def test_a_gpu_that_nothing_was_put_on_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

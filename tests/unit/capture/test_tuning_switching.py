@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -28,19 +29,17 @@ class World:
         self.orders = [{"say": say, "settings": s.to_json(), "seconds": seconds} for say, s, seconds in orders]
         self.said: list[dict[str, Any]] = []
         self.sources: list[Queue] = []
-        self.synchronised: list[int] = []
         self.alive = True
         self.make: Callable[[LoaderSettings], Queue] = lambda settings: Queue(self, settings)
         self.switching = Switching(
             self._make,
-            self,
-            lambda: self.now,
-            lambda: self.synchronised.append(self.now),
+            self,  # type: ignore[arg-type]
+            SimpleNamespace(now=lambda: self.now, synchronize=lambda: None),  # type: ignore[arg-type]
             self.stop,
             lambda: self.alive,
         )
 
-    def _make(self, settings: LoaderSettings) -> Queue:
+    def _make(self, settings: LoaderSettings, _: Sequence[int]) -> Queue:
         source = self.make(settings)
         self.sources.append(source)
         return source

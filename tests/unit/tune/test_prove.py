@@ -99,7 +99,7 @@ def test_what_cannot_be_run_is_not_measured_and_says_why() -> None:
     assert (proof.measured, proof.kept) == (None, None)
     shown = rendered(proof_document("python train.py", proof))
     assert "Not measured: no memory for 4 workers." in shown
-    told = contract("python train.py", proof, OWN, proof.why_not, finding("a"))
+    told = contract("python train.py", proof, finding("a"))
     assert (told["measured"], told["kept"], told["why_not"]) == (None, None, "no memory for 4 workers")
 
 
@@ -120,6 +120,13 @@ def test_the_first_advice_that_is_a_setting_is_tried() -> None:
     assert (first.cause, first.settings, first.first) == ("a", MORE, True)
     second = advised_of((finding("a", code), finding("b", now, more)), OWN)
     assert (second.cause, second.settings.num_workers, second.first) == ("b", 4, False)
+
+
+def test_where_no_advice_is_a_setting_that_is_all_that_is_said() -> None:
+    proof = Proof(None, OWN, None, 0, "Nothing to prove: it is code.")
+    assert rendered(proof_document("python train.py", proof)).strip() == proof.why_not
+    told = contract("python train.py", proof, finding("a"))
+    assert (told["advice"], told["settings"], told["kept"], told["first"]) == (None, None, None, False)
 
 
 def test_promised_and_measured_stand_side_by_side() -> None:

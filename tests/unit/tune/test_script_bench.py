@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -102,7 +101,8 @@ def test_orders_are_answered_by_blocks_and_nothing_is_left_at_the_end(bench: tup
 
 def test_temporary_folders_of_processes_that_are_killed_are_removed(bench: tuple[ScriptBench, Path]) -> None:
     running, program = bench
-    listens = "from multiprocessing.connection import Listener\nkept = Listener(family='AF_UNIX')\n"
+    listens = "from multiprocessing.connection import Listener\nfrom whyidle.capture.tuning import guard\n"
+    listens += "guard.install(str(folder), json.loads(os.environ['OPTIONS']))\nkept = Listener(family='AF_UNIX')\n"
     write(program, listens + "print(kept.address, flush=True)\nready()\ntime.sleep(1000)\n")
     assert running.ready.steps == 60
     address = Path((running.run_folder / "output.txt").read_text().strip())
@@ -320,24 +320,14 @@ def test_files_that_were_there_are_not_the_user_s_to_remove(tmp_path: Path, monk
     ]
 
 
-LISTENS = """
-import sys
-from multiprocessing.connection import Listener
-kept = Listener(family="AF_UNIX")
-print(kept.address, flush=True)
-sys.stdin.read()
-"""
-TUNER = f"""
+TUNER = """
 import os, subprocess, sys
-from multiprocessing.connection import Listener
 from pathlib import Path
 from whyidle.tune.watchdog import watched
-with watched(sys.argv[1], 0.2) as tell:
-    gone = Listener(family="AF_UNIX")
-    tell([Path(gone.address).parent])
-    print(gone.address, flush=True)
-    subprocess.run([sys.executable, "-c", {LISTENS!r}], start_new_session=True,
-                   env={{**os.environ, "WATCH_TEST": sys.argv[1].split("=")[1]}})
+with watched(sys.argv[1], Path(sys.argv[2]), 0.0):
+    print("watched", flush=True)
+    subprocess.run(["sleep", "1000"], start_new_session=True,
+                   env={**os.environ, "WATCH_TEST": sys.argv[1].split("=")[1]})
 """
 
 
@@ -352,46 +342,21 @@ def started(*command: str, mark: str | None = None) -> Iterator[subprocess.Popen
             process.kill()
 
 
-def folder_of(process: subprocess.Popen[str]) -> Path:
-    """Where it listens, as it says in its next line."""
-    return Path(process.stdout.readline().strip()).parent
-
-
-def test_what_hangs_ends_with_a_tuner_that_was_killed_and_its_temporary_folders_are_removed(tmp_path: Path) -> None:
-    mark = f"WATCH_TEST={tmp_path}"
-    with started(sys.executable, "-c", TUNER, mark) as tuner:
-        folders = [folder_of(tuner) for _ in range(2)]
-        assert all(folder.is_dir() for folder in folders)
-        assert len(members(mark)) == 1
-        tuner.send_signal(signal.SIGKILL)
-        wait_for(lambda: not members(mark) and not any(folder.exists() for folder in folders))
-
-
-def test_temporary_folders_of_a_training_that_ends_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a training whose tuner is gone: it ends on its own, and removes nothing."""
-    now = 0.0
-    mark = f"WATCH_TEST={tmp_path}"
-    with started(sys.executable, "-c", LISTENS, mark=mark) as training:
-        folder = folder_of(training)
-
-        def sleep(seconds: float) -> None:
-            nonlocal now
-            now += seconds
-            training.kill()
-            training.wait(60)
-
-        monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO()))
+def test_what_hangs_ends_with_a_tuner_that_was_killed_and_its_temporary_folder_is_removed(tmp_path: Path) -> None:
+    mark, folder = f"WATCH_TEST={tmp_path}", tmp_path / "sockets"
+    folder.mkdir()
+    with started(sys.executable, "-c", TUNER, mark, str(folder)) as tuner:
+        assert tuner.stdout.readline() == "watched\n"
+        wait_for(lambda: len(members(mark)) == 1)
         assert folder.is_dir()
-        watchdog._watch(mark, 3 * watchdog.LOOK_SECONDS)
-        assert not folder.exists()
-        assert now >= 3 * watchdog.LOOK_SECONDS
+        tuner.send_signal(signal.SIGKILL)
+        wait_for(lambda: not members(mark) and not folder.exists())
 
 
 def test_what_is_no_longer_watched_is_left_alone(tmp_path: Path) -> None:
     mark = f"WATCH_TEST={tmp_path}"
     with started("sleep", "1000", mark=mark) as running:
-        with watchdog.watched(mark, 0.0):
+        with watchdog.watched(mark, tmp_path / "none", 0.0):
             pass
         # Whoever watched is gone by now.
         assert running.poll() is None

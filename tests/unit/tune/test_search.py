@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from math import inf, isnan
@@ -27,11 +27,10 @@ from support.simulated_bench import (
     truth,
 )
 from whyidle.analyse.predict.workload import Binding, Prediction
-from whyidle.analyse.statistics import Estimate
 from whyidle.record.tuning import Block, LoaderSettings
 from whyidle.tune.result import SearchEnd, Tuning, describe
 from whyidle.tune.search import MARGIN, BenchEnded, Predict, SearchPhase, SearchProgress, TrialFailed, search
-from whyidle.tune.standing import TOLL, BlockFit, Entry, SearchPlan, Standing, cost, earned
+from whyidle.tune.standing import BlockFit, Entry, SearchPlan, Standing, cost, toll
 
 CONSTANT = SPECS["constant"]
 
@@ -69,7 +68,7 @@ def test_a_budget_for_nothing_returns_the_baseline_and_a_limit_on_workers_is_nam
 @pytest.mark.parametrize("after", [0, 1, 3, 5, 7, 9])
 def test_ctrl_c_returns_the_best_so_far(after: int) -> None:
     tuned, _, _ = run(SimulatedBench(CONSTANT, interrupt_after=after))
-    assert (tuned.ended, tuned.because.partition(";")[0]) == (SearchEnd.STOPPED, "stopped by Ctrl-C")
+    assert (tuned.ended, tuned.because) == (SearchEnd.STOPPED, "stopped by Ctrl-C")
     assert tuned.best.blocks >= 2 or not tuned.changed
     assert after < 9 or tuned.speedup > 1.5
 
@@ -151,14 +150,15 @@ def test_little_time_goes_into_proving_the_clear_leader(budget: float) -> None:
     tuned, _, _ = run(SimulatedBench(CONSTANT, 1, 0.03, 0.01), plan_of(CONSTANT, budget))
     assert tuned.best.blocks >= 2
     assert tuned.speedup > tuned.speedup_low > 1.3
-    assert tuned.promising is None
 
 
-def test_what_was_clearly_faster_in_its_one_block_is_called_promising() -> None:
+def test_what_was_faster_in_its_one_block_is_not_proven() -> None:
     tuned, _, _ = run(SimulatedBench(CONSTANT, 1, 0.03, 0.01, interrupt_after=3))
     assert not tuned.changed
-    assert (tuned.promising or "").endswith(" times as fast in one block")
-    assert f"promising, not proven: {tuned.promising}; a larger --budget decides it" in tuned.because
+    assert max(trial.samples_per_s or 0.0 for trial in tuned.trials) > 1.5 * (tuned.baseline.samples_per_s or 0.0)
+    tuned, _, _ = run(SimulatedBench(CONSTANT, 1, 0.03, 0.01), plan_of(CONSTANT, 4.0))
+    said = "the budget was used up, a larger --budget may decide it; so far no setting is proven to be faster than "
+    assert tuned.because.startswith(said)
 
 
 @pytest.mark.parametrize("budget", [4.0, 7.0, 12.0, 60.0])
@@ -190,7 +190,6 @@ def test_short_epochs_make_workers_persistent() -> None:
     spec = replace(CONSTANT, batches_per_epoch=40, start_ns=80e6)
     tuned, _, _ = run(SimulatedBench(spec))
     assert tuned.best.settings.persistent_workers
-    assert tuned.best.steady_samples_per_s > tuned.baseline.samples_per_s * 1.5
     assert (tuned.baseline.cost.start_s, tuned.best.cost.start_s) == (pytest.approx(0.24), 0.0)
 
 
@@ -244,20 +243,6 @@ def test_whatever_happens_only_what_was_run_is_returned(
     assert tuned.trials[0] == tuned.baseline
     assert all(began + MARGIN * seconds <= budget for began, seconds in bench.asked)
     assert bench.now() <= budget or noise
-
-
-def test_no_prediction_is_above_what_batches_that_lay_ready_gave() -> None:
-    def boastful(settings: Sequence[LoaderSettings]) -> list[Prediction]:
-        return [replace(each, samples_per_s=10 * each.samples_per_s) for each in predicts(biased(CONSTANT))(settings)]
-
-    tuned = search(SimulatedBench(CONSTANT), boastful, plan_of(CONSTANT), lambda now: None)
-    told = [trial.predicted for trial in tuned.trials if trial.predicted is not None]
-    ceiling = held_rate(CONSTANT)
-    assert len(told) > 1
-    # As high as the interval of what was measured, which few blocks leave wide; the model said ten times the truth.
-    assert ceiling <= max(told) <= 1.15 * ceiling
-    tuned = search(SimulatedBench(CONSTANT, no_held=True), boastful, plan_of(CONSTANT), lambda now: None)
-    assert max(trial.predicted or 0.0 for trial in tuned.trials) > 2 * ceiling
 
 
 NOISE, DRIFT = 0.06, 0.01
@@ -366,67 +351,72 @@ def tried(predict: Predict, **given: object) -> tuple[list[LoaderSettings], str]
     return list(dict.fromkeys(each for each in bench.run if each != plan.baseline)), "\n".join(tuned.not_tested)
 
 
-def test_the_cheapest_that_is_fast_and_its_neighbours_are_tried() -> None:
-    arms, _ = tried(formula(saturating(6)))
-    assert set(arms) == {LoaderSettings(6, 1), LoaderSettings(4, 1), LoaderSettings(8, 1), LoaderSettings(6, 2)}
-    # Loaders that wait get more workers than there are CPUs.
-    assert LoaderSettings(40, 1) in tried(formula(saturating(40)), most_workers=64)[0]
+SIX = formula(saturating(6))
+NONE = LoaderSettings(0)
+NOTHING = "what is never said"
+NEIGHBOURS = {LoaderSettings(6, 1), LoaderSettings(4, 1), LoaderSettings(8, 1), LoaderSettings(6, 2)}
+LOOSE = formula(lambda settings: saturating(6)(settings) * (1.0 if settings.in_order else 1.3))
+FULL = formula(saturating(8), lambda settings: "/dev/shm is too small" if settings.num_workers > 4 else None)
+ONE_STREAM = {"num_workers": "the data are one stream"}
 
 
-def test_there_are_at_most_as_many_as_allowed_and_the_rest_is_named() -> None:
-    arms, rest = tried(formula(saturating(6)), most_candidates=3)
-    assert len(arms) == 2
-    assert "pin_memory: no CUDA device" in rest
-    assert "pin_memory: no CUDA" not in tried(formula(saturating(6)), cuda=True)[1]
-    assert "6 workers, prefetch 2: left out to limit the number of trials" in rest
+@pytest.mark.parametrize(
+    ("predict", "plan", "among", "said", "unsaid"),
+    [
+        (SIX, {}, NEIGHBOURS, "no workers: predicted to be 7.5× slower", "left out"),
+        # Loaders that wait get more workers than there are CPUs.
+        (formula(saturating(40)), {"most_workers": 64}, {LoaderSettings(40, 1)}, "", NOTHING),
+        (
+            SIX,
+            {"most_candidates": 3},
+            set(),
+            "6 workers, prefetch 2: left out to limit the number of trials",
+            "hopeless",
+        ),
+        (SIX, {}, set(), "pin_memory: no CUDA device", NOTHING),
+        (SIX, {"cuda": True}, set(), "", "pin_memory: no CUDA"),
+        (SIX, {"baseline": NONE}, set(), "", "no workers"),
+        (formula(lambda settings: 100.0 - settings.num_workers), {}, {NONE}, "", "no workers"),
+        (
+            LOOSE,
+            {},
+            set(),
+            "in_order=False: batches would come in another order (predicted: +30 %); --out-of-order",
+            "x",
+        ),
+        (LOOSE, {"out_of_order": True}, {LoaderSettings(6, 1, in_order=False)}, "", "in_order"),
+        (FULL, {}, {LoaderSettings(4, 1)}, "5 workers, prefetch 1: /dev/shm is too small", NOTHING),
+        (SIX, {"fixed": ONE_STREAM}, set(), "num_workers: the data are one stream", NOTHING),
+        (SIX, {"fixed": {"prefetch_factor": "fixed"}}, {LoaderSettings(6, 2)}, "prefetch_factor: fixed", NOTHING),
+        (SIX, {"pipelines": ("threads",)}, {LoaderSettings(6, 1, pipeline="threads")}, "", "threads"),
+    ],
+)
+def test_the_cheapest_that_is_fast_and_its_neighbours_are_tried_and_the_rest_is_named(
+    predict: Predict, plan: dict[str, object], among: set[LoaderSettings], said: str, unsaid: str
+) -> None:
+    arms, rest = tried(predict, **plan)
+    assert among <= set(arms)
+    assert len(arms) <= int(str(plan.get("most_candidates", 7))) - 1 + len(plan.get("pipelines", ()))  # type: ignore[arg-type]
+    assert said in rest
+    assert unsaid not in rest
 
 
-def test_no_workers_are_tried_only_where_that_is_not_hopeless() -> None:
-    arms, rest = tried(formula(saturating(6)))
-    assert LoaderSettings(0) not in arms
-    assert "no workers: predicted to be 7.5× slower" in rest
-    assert "no workers" not in tried(formula(saturating(6)), baseline=LoaderSettings(0))[1]
-    assert LoaderSettings(0) in tried(formula(lambda settings: 100.0 - settings.num_workers))[0]
+def test_nothing_is_tried_that_cannot_run_or_that_the_program_fixes() -> None:
+    assert set(tried(SIX)[0]) == NEIGHBOURS
+    assert max(arm.num_workers for arm in tried(FULL)[0]) == 4
+    assert all(arm.in_order for arm in tried(LOOSE)[0])
+    assert tried(SIX, fixed=ONE_STREAM)[0] == []
+    assert {arm.prefetch_factor for arm in tried(SIX, fixed={"prefetch_factor": "fixed"})[0] if arm.num_workers} == {2}
 
 
 def test_settings_are_described_and_persistence_only_beside_the_same_without_it() -> None:
     kept = replace(OWN, persistent_workers=True)
     assert describe(kept, OWN) == f"{describe(OWN)}, persistent"
     assert describe(kept) == describe(OWN, OWN) == describe(OWN)
-    assert "persistent" not in describe(replace(kept, num_workers=7), OWN) + describe(LoaderSettings(0), kept)
+    assert "persistent" not in describe(replace(kept, num_workers=7), OWN) + describe(NONE, kept)
     some = LoaderSettings(1, 4, pin_memory=True, in_order=False)
     assert describe(some) == "1 worker, prefetch 4, out of order, pinned"
     assert describe(LoaderSettings(0, pipeline="naive")) == "naive: no workers"
-
-
-def test_batches_come_out_of_order_only_where_that_is_allowed() -> None:
-    predict = formula(lambda settings: saturating(6)(settings) * (1.0 if settings.in_order else 1.3))
-    arms, rest = tried(predict)
-    assert all(arm.in_order for arm in arms)
-    assert "in_order=False: batches would come in another order (predicted: +30 %); --out-of-order tries it" in rest
-    arms, rest = tried(predict, out_of_order=True)
-    assert LoaderSettings(6, 1, in_order=False) in arms
-    assert "in_order" not in rest
-
-
-def test_what_cannot_run_is_not_tried_and_named_where_it_would_be_faster() -> None:
-    predict = formula(saturating(8), lambda settings: "/dev/shm is too small" if settings.num_workers > 4 else None)
-    arms, rest = tried(predict)
-    assert max(arm.num_workers for arm in arms) == 4
-    assert "5 workers, prefetch 1: /dev/shm is too small" in rest
-
-
-def test_what_the_program_fixes_stays() -> None:
-    arms, rest = tried(formula(saturating(6)), fixed={"num_workers": "the data are one stream"})
-    assert (arms, "num_workers: the data are one stream" in rest) == ([], True)
-    arms, _ = tried(formula(saturating(6)), fixed={"prefetch_factor": "set by the program"})
-    assert {arm.prefetch_factor for arm in arms if arm.num_workers} == {2}
-
-
-def test_other_pipelines_come_on_top() -> None:
-    arms, _ = tried(formula(saturating(6)), pipelines=("threads", "dali-cpu"), most_candidates=3)
-    assert sorted(arm.pipeline or "" for arm in arms) == ["", "", "dali-cpu", "threads"]
-    assert {arm.num_workers for arm in arms if arm.pipeline} == {6}
 
 
 @pytest.mark.parametrize(
@@ -444,27 +434,20 @@ def test_fewer_workers_are_cheaper_then_fewer_batches_then_no_pinning(
     assert cost(cheaper, OWN) < cost(dearer, OWN)
 
 
-FEW, MANY = LoaderSettings(2, 2), LoaderSettings(28, 2)
-
-
 @pytest.mark.parametrize(
-    ("faster", "than", "gain", "is_worth"),
+    ("faster", "than", "cpus", "least"),
     [
-        (MANY, FEW, Estimate(0.50, 0.40, 0.60), True),
-        (MANY, FEW, Estimate(0.12, 0.05, 0.19), False),  # more than three doublings of workers
-        (MANY, FEW, Estimate(0.12, 0.07, 0.17), True),
-        (LoaderSettings(3, 2), FEW, Estimate(0.05, 0.005, 0.09), False),
-        (LoaderSettings(3, 2), FEW, Estimate(0.05, 0.02, 0.08), True),
-        (LoaderSettings(2, 4), FEW, Estimate(0.05, 0.001, 0.1), True),
-        (LoaderSettings(2, 4), FEW, Estimate(0.05, -0.001, 0.1), False),
-        (FEW, MANY, Estimate(0.05, 0.001, 0.1), True),
+        (LoaderSettings(3, 2), LoaderSettings(1, 2), inf, 0.02),
+        (LoaderSettings(2, 4), LoaderSettings(2, 2), inf, 0.0),
+        (LoaderSettings(2, 2), LoaderSettings(28, 2), 2, 0.0),
+        (LoaderSettings(31, 2), LoaderSettings(15, 2), 64, 0.02),
+        # Workers that no CPU is left for: each doubling is dearer.
+        (LoaderSettings(31, 2), LoaderSettings(15, 2), 2, 0.05),
+        (LoaderSettings(24, 2), LoaderSettings(3, 2), 2, 0.14),
     ],
 )
-def test_workers_must_earn_their_cost_beyond_the_interval(
-    faster: LoaderSettings, than: LoaderSettings, gain: Estimate, is_worth: bool
-) -> None:
-    assert earned(faster, than, gain) is is_worth
-    assert TOLL == 0.02
+def test_workers_must_earn_their_cost(faster: LoaderSettings, than: LoaderSettings, cpus: float, least: float) -> None:
+    assert toll(faster, than, cpus) == pytest.approx(least, abs=0.005)
 
 
 @pytest.mark.parametrize(
