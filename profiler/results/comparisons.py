@@ -73,7 +73,7 @@ class ComparisonResult(Result):
                     yield found
 
     def tables(self) -> Mapping[str, Callable[[], Table]]:
-        return {CELLS: partial(cells_table, self.folder)}
+        return {CELLS: lambda: cells_table(*self.loaded)}
 
 
 def put_price(price: Price, cells: Collection[Cell], setting: dict[str, Any]) -> None:

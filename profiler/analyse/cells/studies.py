@@ -88,10 +88,10 @@ class Differential:
     expected: Range | None
     """Rate that both limits together allow; `None` where one side was not run."""
     measured: Range
-    epoch_s: Mapping[str, float | None]
-    """Seconds for one pass over the data, by rate; `None` where the number of samples is not known."""
-    deviation_pct: float | None
-    """Percent by which the training took longer than expected, negative where it took less; `None` as `expected`."""
+    epoch_s: Mapping[str, float]
+    """Seconds for one pass over the data, by rate; NaN where the number of samples is not known, or not run."""
+    deviation_pct: float
+    """Percent by which the training took longer than expected, negative where it took less; NaN without `expected`."""
     agrees: bool | None
     """Whether the measured time is the expected one, about; `None` as `expected`."""
     overlaps: bool
@@ -105,32 +105,31 @@ def differentials(cells: Sequence[Cell], setting: Mapping[str, Any]) -> tuple[Di
     """Test every training that ran and of which the net alone or the loader alone ran as well. Not a training of
     several phases: its rate is a mixture. `setting`: the comparison's."""
 
-    def closest(partners: Sequence[Cell]) -> Cell | None:
-        """Choose the one that shares most with the cell, the net before all else; `None` of none."""
+    def closest(feed: str, to: Cell, axes: Sequence[str]) -> Cell | None:
+        """Choose the cell of that feed that shares most with another, the net before all else, among those at one
+        place on these axes with batches of one net, or that weigh the same; `None` of none."""
 
-        def alike(other: Cell) -> tuple[bool, int]:
-            shared = sum(other.axes.get(name) == value for name, value in cell.axes.items())
-            return same_place(other, cell, ("net",)), shared + (other.pipeline == cell.pipeline)
+        def alike(each: Cell) -> tuple[bool, int]:
+            shared = sum(each.axes.get(name) == value for name, value in to.axes.items())
+            return same_place(each, to, ("net",)), shared + (each.pipeline == to.pipeline)
 
-        return max(partners, key=alike, default=None)
+        def same_data(each: Cell) -> bool:
+            theirs, mine = (median_of_known(f.loader.mean_batch_bytes for f in one.facts) or nan for one in (each, to))
+            return same_place(each, to, ("net",)) or abs(theirs / mine - 1) <= SAME_BYTES
 
-    def same_data(other: Cell) -> bool:
-        """Whether batches are those of the cell: of one net, or by what they weigh."""
-        theirs, mine = (median_of_known(f.loader.mean_batch_bytes for f in each.facts) for each in (other, cell))
-        weigh_alike = bool(mine and theirs) and abs((theirs or 0) / (mine or 1) - 1) <= SAME_BYTES
-        return same_place(other, cell, ("net",)) or weigh_alike
+        found = [each for each in ran if each.feed == feed and same_place(each, to, axes) and same_data(each)]
+        return max(found, key=alike, default=None)
 
     ran = [cell for cell in cells if cell.ran]
-    found = []
-    for cell in ran:
-        if cell.feed == "real" and cell.axes.get("plan") is None:
-            # The net on its device, whatever loader and augmentation are named beside it.
-            net = closest([each for each in ran if each.feed == "synthetic" and same_place(each, cell, _NET)])
-            alone = [each for each in ran if each.feed == "loader-only" and same_place(each, cell, _LOADER)]
-            loader = closest([each for each in alone if same_data(each)])
-            if net is not None or loader is not None:
-                found.append(_differential(cell, net, loader, cell.samples(setting)))
-    return tuple(found)
+    # The net on its device, whatever loader and augmentation are named beside it.
+    tested = [
+        (cell, closest("synthetic", cell, _NET), closest("loader-only", cell, _LOADER))
+        for cell in ran
+        if cell.feed == "real" and cell.axes.get("plan") is None
+    ]
+    return tuple(
+        _differential(cell, net, loader, cell.samples(setting)) for cell, net, loader in tested if net or loader
+    )
 
 
 def _differential(cell: Cell, net: Cell | None, loader: Cell | None, samples: int | None) -> Differential:
@@ -141,30 +140,27 @@ def _differential(cell: Cell, net: Cell | None, loader: Cell | None, samples: in
     # A device with a queue computes on while the training's own thread makes the next batch; a processor cannot do both
     # in one thread.
     overlaps = facts is None or facts.device_kind != "cpu" or not facts.made_in_training
-    expected, deviation, agrees, reasons = None, None, None, list[Reason]()
+    expected, deviation, agrees, reasons = None, nan, None, list[Reason]()
     limit: Limit | None = None
-    if alone is not None and loading is not None and net is not None and loader is not None:
+    if alone is not None and loading is not None:
         pairs = ((alone.value, loading.value), (alone.low, loading.low), (alone.high, loading.high))
         value, low, high = (min(pair) if overlaps else 1 / (1 / pair[0] + 1 / pair[1]) for pair in pairs)
         expected = Range(value, low, high, min(alone.repeats, loading.repeats))
         deviation = expected.value / measured.value - 1
         agrees = abs(deviation) <= AGREES_WITHIN
-        alike = abs(alone.value / loading.value - 1) <= BALANCED
-        limit = "both" if alike else "net" if alone.value < loading.value else "loader"
+        apart = alone.value / loading.value
+        limit = "both" if abs(apart - 1) <= BALANCED else "net" if apart < 1 else "loader"
         if not agrees:
-            known = [each.typical.facts for each in (cell, net, loader) if each.typical is not None]
-            runs = [each for each in known if each is not None]
+            runs = [each.typical.facts for each in (cell, net, loader) if each and each.typical and each.typical.facts]
             reasons = [Reason("noise", "repeated runs of one cell differ as much")] * measured.meets(expected)
             reasons += _signs(runs, overlaps, alone, loading, measured, expected) if len(runs) == 3 else []
-            nearly = min(alone.value, loading.value) / max(alone.value, loading.value) >= NEARLY_BALANCED
-            if not reasons and deviation > 0 and nearly:
+            if not reasons and deviation > 0 and min(apart, 1 / apart) >= NEARLY_BALANCED:
                 words = "net and loader are almost equally fast, so each waits for the other's slow batches"
                 reasons.append(Reason("balanced", words))
             reasons = reasons or [Reason("unknown", "these runs do not show why")]
     rates = {"net_alone": alone, "loader_alone": loading, "expected": expected, "measured": measured}
-    seconds = {name: None if samples is None or rate is None else samples / rate.value for name, rate in rates.items()}
-    percent = None if deviation is None else 100 * deviation
-    beside = seconds, percent, agrees, overlaps, limit, tuple(reasons)
+    seconds = {name: nan if samples is None or rate is None else samples / rate.value for name, rate in rates.items()}
+    beside = seconds, 100 * deviation, agrees, overlaps, limit, tuple(reasons)
     return Differential(cell, alone, loading, expected, measured, *beside)
 
 
@@ -389,10 +385,10 @@ class Augmentation:
 
     cell: Cell
     """The augmented one."""
-    plain_epoch_s: float | None
-    """Time of an epoch without augmenting; `None` where the number of samples is not known."""
-    augmented_epoch_s: float | None
-    """Time of an epoch with it; `None` where the number of samples is not known."""
+    plain_epoch_s: float
+    """Seconds for an epoch without augmenting; NaN where the number of samples is not known."""
+    augmented_epoch_s: float
+    """Seconds for an epoch with it; NaN where the number of samples is not known."""
     cost_pct: float
     """Time that augmenting adds, percent of that without."""
     free: bool
