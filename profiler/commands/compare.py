@@ -167,15 +167,15 @@ def _folders(what: list[str]) -> list[Path]:
         kind = what_is(folder)
         if kind is ComparisonResult:
             raise WhyidleError(f"{folder} is a comparison already: `whyidle report {folder}` shows it.")
-        if len(folders) > 1 and kind is not RunResult:
+        if len(folders) == 1:
+            raise WhyidleError(
+                f"{folder} is one run; a comparison takes two and more. `whyidle report {folder}` shows one."
+            )
+        if kind is not RunResult:
             raise WhyidleError(
                 f"{folder} is not a run folder. Name either one scenario, or two and more folders that "
                 "`whyidle run` wrote."
             )
-    if len(folders) == 1:
-        raise WhyidleError(
-            f"{folders[0]} is one run; a comparison takes two and more. `whyidle report {folders[0]}` shows one."
-        )
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise WhyidleError("the same run is named twice; repeats are runs of their own.")
     return folders

@@ -15,7 +15,7 @@ from ..matrix.experiment import Request, Sources, described
 from ..record.run import RUN_JSON, read_image_files
 from ..report.contract.comparison import roofline
 from ..report.documents.roofline import roofline_document
-from ..terminal.console import console, json_text, show_document, write_json
+from ..terminal.console import console, show_document, write_json
 from . import options
 
 if TYPE_CHECKING:
@@ -52,21 +52,18 @@ def run(arguments: argparse.Namespace) -> int:
         raise WhyidleError(f"{given} {options.are(given)} of {kind}. Leave it out.")
     [device] = described([arguments.device])
     data, place, facts = _of_scenario(arguments) if files is None else _of_files(arguments, files)
-    augmented = dict(zip(PLACE, (*place, not arguments.no_augment), strict=True))
-    ceiling = Ceiling(data, augmented, device["name"], Settings(arguments.batch_size), max(1, int(cpu_budget().budget)))
+    at = dict(zip(PLACE, (*place, not arguments.no_augment), strict=True))
+    ceiling = Ceiling(data, at, device["name"], Settings(arguments.batch_size), max(1, int(cpu_budget().budget)))
     with console(stderr=True).status("measuring", spinner="line") as status:
         for number in range(arguments.rounds):
             status.update(f"measuring: round {number + 1} of {arguments.rounds}")
             ceiling.measure()
     [found] = rooflines({ROOFLINE: [ceiling.told]})
-    setting = {"what": arguments.what, "batch_size": arguments.batch_size, "rounds": arguments.rounds, **facts}
-    made = roofline(found, setting)
-    if arguments.json == "-":
-        print(json_text(made))
-        return 0
-    show_document(roofline_document(found, arguments.what, facts), console())
+    if arguments.json != "-":
+        show_document(roofline_document(found, arguments.what, facts), console())
     if arguments.json:
-        write_json(made, arguments.json)
+        setting = {"what": arguments.what, "batch_size": arguments.batch_size, "rounds": arguments.rounds, **facts}
+        write_json(roofline(found, setting), arguments.json)
     return 0
 
 

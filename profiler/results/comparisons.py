@@ -14,20 +14,21 @@ from ..analyse.cells.cost import COST_SCENARIO, SETTING, Price, place_of, settin
 from ..errors import WhyidleError
 from ..record.comparison import is_comparison, read_comparison
 from ..record.run import PAGE, is_run
+from ..report import plot
 from ..report.contract import comparison as compare_json
 from ..report.contract.encode import Content
 from ..report.document import Document
 from ..report.documents.comparison import comparison_document, comparison_title
 from ..report.export.cells import cells_table
 from ..report.export.table import Table
-from ..report.plot import draw_comparison
 from .recordings import RecordedResult, recording_in
 from .result import CELLS, PICTURES, Picture, Result
 
 
 def _drawn(picture: Picture, of: ComparisonResult, file: Path) -> None:
     result, setting = of.loaded
-    draw_comparison(picture.name, result, setting, comparison_title(result, setting), file)
+    title = comparison_title(result, setting)
+    plot.save_picture(lambda: plot.PICTURES[picture.name](result, setting, title), file)
 
 
 class ComparisonResult(Result):

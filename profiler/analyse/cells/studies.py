@@ -414,7 +414,7 @@ def augmentations(
         if plain is None or plain.samples_per_s is None or cell.samples_per_s is None:
             continue
         fast, slow, samples = plain.samples_per_s, cell.samples_per_s, cell.samples(setting)
-        plain_s, augmented_s = (None if samples is None else samples / rate.value for rate in (fast, slow))
+        plain_s, augmented_s = (nan if samples is None else samples / rate.value for rate in (fast, slow))
         limit = next((each.limit for each in tested if each.cell is cell), None)
         doubt = too_little(cell) or too_little(plain)
         sure = doubt is None and not fast.meets(slow)
@@ -427,22 +427,19 @@ def _of_epochs(cell: Cell) -> Augmentation | None:
     """Compare the two kinds of epochs of a training whose plan has both; `None` of any other."""
     pairs: list[tuple[list[float], list[float]]] = []
     for run in (run for each in results([cell]) for run in each.runs):
-        kinds: dict[bool, list[float]] = {}
-        for epoch in run["epochs"]:
-            if epoch.get("seconds"):
-                kinds.setdefault(bool(epoch.get("augment")), []).append(float(epoch["seconds"]))
-        if len(kinds) == 2:
+        told = [(bool(e.get("augment")), float(e["seconds"])) for e in run["epochs"] if e.get("seconds")]
+        off, on = ([seconds for augmented, seconds in told if augmented is kind] for kind in (False, True))
+        if off and on:
             # The first of each kind starts something, and is left out where there are more.
-            pairs.append((kinds[False][1:] or kinds[False], kinds[True][1:] or kinds[True]))
+            pairs.append((off[1:] or off, on[1:] or on))
     if not pairs:
         return None
     plain, augmented = (median(median(pair[which]) for pair in pairs) for which in (0, 1))
-    cost = augmented / plain - 1
-    costs = [median(on) / median(off) - 1 for off, on in pairs]
+    cost, costs = augmented / plain - 1, [median(on) / median(off) - 1 for off, on in pairs]
     sure = max(costs) - min(costs) < abs(cost)
     if len(pairs) == 1:
-        (off, on), several = pairs[0], len(pairs[0][0]) > 1 and len(pairs[0][1]) > 1
-        sure = several and (max(off) < min(on) or max(on) < min(off))
+        off, on = pairs[0]
+        sure = len(off) > 1 < len(on) and (max(off) < min(on) or max(on) < min(off))
     doubt = too_little(cell, sum(map(sum, pairs[0])))
     return Augmentation(cell, plain, augmented, 100 * cost, cost < FREE, sure and doubt is None, doubt)
 
@@ -627,6 +624,11 @@ class Roofline:
         rate = cell.samples_per_s
         return None if cell.status != "ok" or rate is None else rate.value / self.limit
 
+    def reached(self, cells: Iterable[Cell]) -> list[tuple[float, Cell]]:
+        """Give (share of the limit, cell) of those that have a share, the fastest first."""
+        found = [(share, cell) for cell in cells if (share := self.share(cell))]
+        return sorted(found, key=lambda pair: -pair[0])
+
 
 def roofline(told: Mapping[str, Any]) -> Roofline | None:
     """Read a roofline as measured; `None` where nothing was.
@@ -645,10 +647,9 @@ def roofline(told: Mapping[str, Any]) -> Roofline | None:
         return None
     one_core = 1 / sum(1 / part.one_core.value for part in making)
     limit, bound_by = 1 / sum(1 / part.all_cores.value for part in making), MAKING
-    slowest = min((part for part in parts if part.kind == BESIDE), key=lambda part: part.all_cores.value, default=None)
-    if slowest is not None and slowest.all_cores.value < limit:
-        one_core, limit = min(one_core, slowest.one_core.value), slowest.all_cores.value
-        bound_by = slowest.name
+    for part in parts:
+        if part.kind == BESIDE and part.all_cores.value < limit:
+            one_core, limit, bound_by = min(one_core, part.one_core.value), part.all_cores.value, part.name
     libraries = told["place"], told["decoder"], told["transformer"]
     return Roofline(*libraries, told["cores"], one_core, limit, bound_by, tuple(parts))
 
@@ -661,32 +662,3 @@ def rooflines(setting: Mapping[str, Any]) -> list[Roofline]:
 def of_limit(cell: Cell, among: Sequence[Roofline]) -> float | None:
     """Give a cell's rate over the limit of its samples, 0 to 1; `None` where that has no limit, or it did not run."""
     return next((share for each in among if (share := each.share(cell)) is not None), None)
-
-
-@dataclass(frozen=True)
-class SampleTime:
-    """The time a sample takes: of the limit by part, of a loader as a whole."""
-
-    name: str
-    samples_per_s: float
-    parts: tuple[tuple[str, float], ...]
-    """Names and ms, which sum up to all of it; of a loader one without a name."""
-    share: float
-    """Rate over the limit, 0 to 1."""
-
-    @property
-    def ms(self) -> float:
-        return sum(ms for _, ms in self.parts)
-
-
-def sample_times(found: Roofline, cells: Sequence[Cell]) -> list[SampleTime]:
-    """Give the time of the limit, and of whatever of these cells it is of, the fastest first."""
-    parts = tuple((part.name, 1e3 / part.all_cores.value) for part in found.making)
-    if found.bound_by != MAKING:
-        parts = ((found.bound_by, 1e3 / found.limit),)
-    loaders = []
-    for cell in cells:
-        if share := found.share(cell):
-            rate = share * found.limit
-            loaders.append(SampleTime(f"{cell.pipeline}, batch {cell.batch_size}", rate, (("", 1e3 / rate),), share))
-    return [SampleTime("limit", found.limit, parts, 1.0), *sorted(loaders, key=lambda each: each.ms)]

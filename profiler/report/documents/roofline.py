@@ -51,8 +51,7 @@ def roofline_blocks(found: Sequence[Roofline], cells: Sequence[Cell] = ()) -> It
                 rate = _number(stored.all_cores.value)
                 yield Paragraph(f"For files that are not in memory the storage sets the limit: {rate} samples/s.", 1)
         yield Paragraph(f"Decoded by {each.decoder}, resized and coloured by {each.transformer}.", 1)
-        if reached := [(part, cell) for cell in cells if (part := each.share(cell)) is not None]:
-            best, cell = max(reached, key=lambda pair: pair[0])
+        for best, cell in each.reached(cells)[:1]:
             said = f"{cell.pipeline} at batch {cell.batch_size} comes closest: {share(best, 0)} of the limit."
             yield Paragraph(f"{said} No other loader would be much faster." if best >= NEAR else said, 1)
 

@@ -31,7 +31,6 @@ from whyidle.analyse.cells.studies import (
     results,
     roofline,
     rooflines,
-    sample_times,
 )
 from whyidle.matrix.ceilings import add_round
 from whyidle.record.comparison import CellRecord
@@ -204,8 +203,7 @@ def test_times_of_what_a_core_does_add_up_what_goes_on_beside_only_bounds_them_a
 def test_the_limit_is_below_each_of_its_parts_and_its_parts_sum_up_to_it(rates: list[float]) -> None:
     found = limit(*(part(str(number), "making", rate, 2 * rate) for number, rate in enumerate(rates)))
     assert found.limit <= 2 * min(rates) * (1 + 1e-9)
-    times = sample_times(found, [])
-    assert sum(ms for _, ms in times[0].parts) == pytest.approx(1e3 / found.limit)
+    assert sum(1 / part.all_cores.value for part in found.making) == pytest.approx(1 / found.limit)
 
 
 def test_rounds_are_taken_together_by_their_medians() -> None:
@@ -232,7 +230,7 @@ def test_a_cell_is_held_against_the_limit_of_its_own_samples(tmp_path: Path) -> 
     synthetic = planned.cell(40, NOTHING, augment=False, feed="synthetic")
     assert found.share(of_these) == of_limit(of_these, [found]) == pytest.approx(200 / 400, rel=0.01)
     assert [found.share(each) for each in (others, synthetic)] == [None, None]
-    assert [time.name for time in sample_times(found, [of_these, others, synthetic])] == ["limit", "workers, batch 8"]
+    assert [cell for _, cell in found.reached([synthetic, others, of_these])] == [of_these]
     assert found.share(replace(of_these, status="failed")) is None
 
 

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import time
+from math import nan
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -149,7 +150,7 @@ def test_more_threads_or_workers_than_cpus_are_told_of_and_places_in_words_that_
 
 
 def test_so_many_epochs_are_priced_that_the_price_can_be_read() -> None:
-    assert [epochs_shown([None, 5.0, usd]) for usd in (0.0, 0.02, 4e-6, 9.2e-9)] == [1, 1, 1_000, 1_000_000]
+    assert [epochs_shown([nan, 5.0, usd]) for usd in (0.0, 0.02, 4e-6, 9.2e-9)] == [1, 1, 1_000, 1_000_000]
 
 
 def test_one_price_is_refused_for_trainings_on_two_devices() -> None:

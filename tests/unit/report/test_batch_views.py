@@ -19,7 +19,7 @@ from whyidle.analyse.statistics import Estimate
 from whyidle.errors import MissingExtra, WhyidleError
 from whyidle.report.document import Document
 from whyidle.report.documents.comparison import batch_size_blocks
-from whyidle.report.plot import check_picture, draw_comparison
+from whyidle.report.plot import PICTURES, check_picture, save_picture
 from whyidle.report.words import sample_time
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -54,7 +54,7 @@ def verdict(
 
 
 def drawn(loaders: dict[str, BatchVerdict], title: str, path: Path) -> None:
-    draw_comparison("plot", Comparison((), loaders, ()), {}, title, path)
+    save_picture(lambda: PICTURES["plot"](Comparison((), loaders, ()), {}, title), path)
 
 
 def shown(found: BatchVerdict, width: int = 80, encoding: str = "utf-8") -> str:
@@ -176,7 +176,7 @@ def test_matplotlib_is_imported_only_to_draw_and_its_pyplot_never(tmp_path: Path
         "from whyidle.report import plot\n"
         "assert 'matplotlib' not in sys.modules\n"
         "trace = plot.UtilisationPanel('a', (50.0,) * 9, (), '')\n"
-        f"plot.write_utilisation([trace], 'x', Path({str(tmp_path / 'a.png')!r}))\n"
+        f"plot.save_picture(lambda: plot.utilisation([trace], 'x'), Path({str(tmp_path / 'a.png')!r}))\n"
         "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

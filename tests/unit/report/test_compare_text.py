@@ -16,7 +16,7 @@ from whyidle.errors import WhyidleError
 from whyidle.report.document import TableColumn
 from whyidle.report.documents.comparison import comparison_title
 from whyidle.report.page import compare_page
-from whyidle.report.plot import MOST_MATRICES, PICTURES, draw_comparison
+from whyidle.report.plot import MOST_MATRICES, PICTURES, save_picture
 from whyidle.report.render import fitting
 
 NETS = ("alexnet", "googlenet", "resnet50", "inception", "vgg")
@@ -184,11 +184,11 @@ def test_confusion_is_a_panel_a_cell(planned: Planned, tmp_path: Path, cells: in
     panels = [axes for axes in PICTURES["confusion_plot"](several, NET_SETTING, "x").axes if axes.get_visible()]
     assert len(panels) == min(cells, MOST_MATRICES) + 1
     file = tmp_path / "confusion.png"
-    draw_comparison("confusion_plot", several, NET_SETTING, "fashion-mnist", file)
+    save_picture(lambda: PICTURES["confusion_plot"](several, NET_SETTING, "fashion-mnist"), file)
     with Image.open(file) as picture:
         assert min(picture.size) > 400
     with pytest.raises(WhyidleError, match="nothing to draw"):
-        draw_comparison("confusion_plot", compare([planned.cell(1, 9)]), NET_SETTING, "x", tmp_path / "a.png")
+        PICTURES["confusion_plot"](compare([planned.cell(1, 9)]), NET_SETTING, "x")
 
 
 def test_markup_in_names_is_shown_and_not_obeyed(planned: Planned) -> None:
