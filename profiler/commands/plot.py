@@ -39,7 +39,8 @@ def asked(arguments: argparse.Namespace, among: Iterable[Picture] = PICTURES) ->
 def check(arguments: argparse.Namespace, made: Path | None = None) -> None:
     """Refuse what cannot be drawn where it is to be; `made`: a folder that will be there."""
     for picture, file in asked(arguments).items():
-        check_picture(file, made, picture.option)
+        check_picture(file, picture.option)
+        require_folder(str(file), made, picture.option)
 
 
 def refuse(arguments: argparse.Namespace, among: Iterable[Picture], why: str) -> None:

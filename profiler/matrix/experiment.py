@@ -92,10 +92,9 @@ class Sources:
         self.scenario = chosen
         self.limit = limit
         self._store = (request.store or chosen.stores)[0]
-        # Each is found, opened and looked for once.
+        # Each is found and opened once.
         self.folder = cache(lambda net: request.data or chosen.find_data(net, say))
         self._opened: dict[tuple[str, str], ScenarioData] = {}
-        self.missing = cache(self._missing)
         for store in request.store or ():
             if store not in chosen.stores:
                 raise WhyidleError(f"scenario {chosen.name} has no store {store!r}. It has {', '.join(chosen.stores)}.")
@@ -127,7 +126,7 @@ class Sources:
             self._opened[key] = opened
         return self._opened[key]
 
-    def _missing(self, net: str, store: str) -> str | None:
+    def missing(self, net: str, store: str) -> str | None:
         """Name what this store needs and is not installed; `None` where all is. A store that is made of others is made
         here, before any run."""
         try:

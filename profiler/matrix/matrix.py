@@ -66,8 +66,6 @@ def within(
 
 PENDING = "pending"
 STOPPED = "stopped by Ctrl-C"
-MOST_NAMED = 6
-"""Cells that a budget left without a run, beyond which they are counted only."""
 FEWEST_STEPS = 2
 """A run of fewer steps has no rate."""
 
@@ -257,17 +255,10 @@ class Matrix:
         ran = [len(self.cells[place].rows) for place in todo if self.cells[place].status == "ok"]
         missing = self.repeats * len(never) + sum(self.repeats - number for number in ran)
         self.setting["budget"] = {"seconds": budget.seconds, "runs_left_out": missing}
-        if not missing:
-            return
-        said = [f"{used_up.capitalize()}, and {missing} of {len(todo) * self.repeats} runs were left out."]
-        if 0 < len(never) <= MOST_NAMED:
-            said.append(f"Not run at all: {'; '.join(self.planned[place].title for place in never)}.")
-        elif never:
-            said.append(f"{len(never)} cells were not run at all.")
-        if fewer := sum(number < self.repeats for number in ran):
-            said.append(f"{fewer} {'cells have' if fewer > 1 else 'cell has'} fewer than {self.repeats} runs.")
-        said.append("A larger --budget runs more of them; without --budget all run.")
-        self.setting["notices"] = [*self.setting.get("notices", ()), " ".join(said)]
+        if missing:
+            said = f"{used_up.capitalize()}, and {missing} of {len(todo) * self.repeats} runs were left out."
+            more = "A larger --budget runs more of them; without --budget all run."
+            self.setting["notices"] = [*self.setting.get("notices", ()), f"{said} {more}"]
 
 
 def free_folder(asked: Path | None, scenario: str) -> Path:

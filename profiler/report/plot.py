@@ -79,21 +79,16 @@ _NO_DATE: dict[str, dict[str, Any]] = {
 }
 
 
-def check_picture(path: Path, made: Path | None = None, option: str = "--plot") -> None:
-    """Check that a picture can be drawn there, before anything is measured; `made`: a folder that will exist.
+def check_picture(path: Path, option: str = "--plot") -> None:
+    """Check that pictures of this kind can be drawn, before anything is measured.
 
     Raises:
-        WhyidleError: no such folder, or no kind of picture.
+        WhyidleError: no kind of picture.
         MissingExtra: matplotlib is not installed.
     """
     if path.suffix.lower() not in SUFFIXES:
         kinds = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
         raise WhyidleError(f"{option} {path}: unknown kind of picture. Name a file that ends in {kinds}.")
-    if path.is_dir():
-        raise WhyidleError(f"{option} {path} is a folder. Name a file in it.")
-    folder = path.absolute().parent
-    if not folder.is_dir() and (made is None or folder != made.absolute()):
-        raise WhyidleError(f"{option} {path}: there is no folder {folder}. Make it, or name another.")
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingExtra(f"{option} draws with matplotlib, which is not installed", "plot")
 
@@ -153,7 +148,7 @@ def _batch_sizes(result: Comparison, _: dict[str, Any], title: str) -> Figure:
     columns = min(len(verdicts), 4)
     most = max(len(verdict.terms) for verdict in verdicts.values())
     # Inches to the right of the last bar, for what grew.
-    room = 0.95 if any(verdict.grew for verdict in verdicts.values()) else 0.1
+    room = 0.95
     panel = max(2.2, 0.62 * most + room)
     width, height = max(3.7, panel * columns + 0.7), 3.5 * math.ceil(len(verdicts) / columns) + 0.95
     drawn, panels = _panels(title, (width, height), len(verdicts), columns, sharey=True)

@@ -83,7 +83,7 @@ SCENARIO = Parity()
 
 @pytest.fixture(scope="module")
 def server() -> TrialServer:
-    return TrialServer(TrialTarget("whyidle.scenarios.trial", "run_trial"), rate=2.0)
+    return TrialServer(TrialTarget("whyidle.scenarios.trial", "run_trial"))
 
 
 Trial = Callable[..., tuple[TrialOutcome, Path]]

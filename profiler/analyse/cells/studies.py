@@ -105,25 +105,21 @@ def differentials(cells: Sequence[Cell], setting: Mapping[str, Any]) -> tuple[Di
     """Test every training that ran and of which the net alone or the loader alone ran as well. Not a training of
     several phases: its rate is a mixture. `setting`: the comparison's."""
 
-    def closest(feed: str, to: Cell, axes: Sequence[str]) -> Cell | None:
-        """Choose the cell of that feed that shares most with another, the net before all else, among those at one
-        place on these axes with batches of one net, or that weigh the same; `None` of none."""
+    def alone(feed: str, real: Cell, axes: Sequence[str]) -> Cell | None:
+        """Choose the cell of that feed at one place with another on these axes: of one net, else one whose batches
+        weigh the same; `None` of none."""
 
-        def alike(each: Cell) -> tuple[bool, int]:
-            shared = sum(each.axes.get(name) == value for name, value in to.axes.items())
-            return same_place(each, to, ("net",)), shared + (each.pipeline == to.pipeline)
+        def apart(each: Cell) -> float:
+            theirs, mine = (median_of_known(f.loader.mean_batch_bytes for f in of.facts) or nan for of in (each, real))
+            return 0.0 if same_place(each, real, ("net",)) else abs(theirs / mine - 1)
 
-        def same_data(each: Cell) -> bool:
-            theirs, mine = (median_of_known(f.loader.mean_batch_bytes for f in one.facts) or nan for one in (each, to))
-            return same_place(each, to, ("net",)) or abs(theirs / mine - 1) <= SAME_BYTES
-
-        found = [each for each in ran if each.feed == feed and same_place(each, to, axes) and same_data(each)]
-        return max(found, key=alike, default=None)
+        there = [each for each in ran if each.feed == feed and same_place(each, real, axes)]
+        return min((each for each in there if apart(each) <= SAME_BYTES), key=apart, default=None)
 
     ran = [cell for cell in cells if cell.ran]
     # The net on its device, whatever loader and augmentation are named beside it.
     tested = [
-        (cell, closest("synthetic", cell, _NET), closest("loader-only", cell, _LOADER))
+        (cell, alone("synthetic", cell, _NET), alone("loader-only", cell, _LOADER))
         for cell in ran
         if cell.feed == "real" and cell.axes.get("plan") is None
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from math import isnan, nan
+from math import nan
 from typing import Any
 
 from ...analyse.causes.diagnosis import LEAST_STEPS
@@ -49,7 +49,7 @@ from .cells_table import (
     value_of,
 )
 from .cost import cost_blocks
-from .roofline import roofline_blocks
+from .roofline import roofline_blocks, three_digits
 
 MOST_ROWS, SCREEN = 12, 36
 """Rows of the table in the short version, and its lines in all."""
@@ -527,15 +527,10 @@ def _differential_blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iter
             yield Paragraph(" ".join([*contrasts, "A slow device hides what limits a fast one."]), 1)
 
 
-def _number(value: float) -> str:
-    """Write three digits or more."""
-    return NOT_MEASURED if isnan(value) else f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
 def _differential(tested: Sequence[studies.Differential]) -> Iterator[TableColumn]:
     def rate(title: str, of: str, goes: int = 0) -> TableColumn:
         found: list[Range | None] = [getattr(each, of) for each in tested]
-        return column(title, found, lambda rate: _number(nan if rate is None else rate.value), goes)
+        return column(title, found, lambda rate: three_digits(nan if rate is None else rate.value), goes)
 
     def deviation(each: studies.Differential) -> str:
         return f"{each.deviation_pct:+.0f} %" if abs(each.deviation_pct) >= LITTLE_PCT else "0 %"
@@ -550,8 +545,8 @@ def _differential(tested: Sequence[studies.Differential]) -> Iterator[TableColum
     yield rate("measured", "measured")
     yield column("extra\ntime", tested, deviation)
     yield column("limit", tested, limit, right=False)
-    yield column("s/epoch expected", tested, lambda each: _number(each.epoch_s["expected"]), 3)
-    yield column("measured s", tested, lambda each: _number(each.epoch_s["measured"]), 2)
+    yield column("s/epoch expected", tested, lambda each: three_digits(each.epoch_s["expected"]), 3)
+    yield column("measured s", tested, lambda each: three_digits(each.epoch_s["measured"]), 2)
 
 
 def _unexpected(tested: Sequence[studies.Differential]) -> Iterator[Block]:
@@ -574,8 +569,8 @@ def _unexpected(tested: Sequence[studies.Differential]) -> Iterator[Block]:
 
 def _augmentation(found: Sequence[studies.Augmentation]) -> Iterator[TableColumn]:
     yield from place_columns([each.cell for each in found])
-    yield column("plain s/epoch", found, lambda each: _number(each.plain_epoch_s), 1)
-    yield column("augmented", found, lambda each: _number(each.augmented_epoch_s), 1)
+    yield column("plain s/epoch", found, lambda each: three_digits(each.plain_epoch_s), 1)
+    yield column("augmented", found, lambda each: three_digits(each.augmented_epoch_s), 1)
     yield column("augmentation", found, _cost)
     yield column("limit", found if any(each.limit for each in found) else (), lambda e: e.limit or "", right=False)
 

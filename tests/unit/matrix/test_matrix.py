@@ -206,18 +206,6 @@ def test_a_candidate_that_never_ran_is_expected_to_take_the_median_of_the_others
         assert ((0, "new") in machine.ran) is runs
 
 
-def test_the_latest_run_of_a_candidate_says_how_long_its_next_takes() -> None:
-    machine = Machine({"a": 10})
-    order = within([(number, "a") for number in range(9)], 24, 0.0, machine.clock)
-    for seconds in (10, 2, 5):
-        next(order)
-        machine.now += seconds
-    # 17 s are used up: another 5 s fit, as the latest took, and then 7 s do not.
-    assert next(order) == (3, "a")
-    machine.now += 7
-    assert list(order) == []
-
-
 def checked(name: str, experiment: str, kind: str = "emulated", **named: Any) -> set[Any]:
     """The variants, if all that was named is used."""
     devices = {"emulated": ("emulated:v100",), "cpu": ("cpu",)}[kind]

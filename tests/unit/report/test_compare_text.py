@@ -13,11 +13,9 @@ from support.compared import content, printed, rows_of, words
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.cells.cost import Price, place_of, setting_of
 from whyidle.errors import WhyidleError
-from whyidle.report.document import TableColumn
 from whyidle.report.documents.comparison import comparison_title
 from whyidle.report.page import compare_page
 from whyidle.report.plot import MOST_MATRICES, PICTURES, save_picture
-from whyidle.report.render import fitting
 
 NETS = ("alexnet", "googlenet", "resnet50", "inception", "vgg")
 DATA = {"samples": 1200, "unit": "review", "stand_in": "the IMDb reviews"}
@@ -117,16 +115,6 @@ def test_a_loader_that_runs_alone_is_not_said_to_starve_anything(planned: Planne
     assert ["feed", "loader"] in [row[:2] for row in rows_of(shown)]
     assert "real: workers at batch 8" in words(shown)
     assert "no augmentation" not in shown
-
-
-def test_columns_go_from_the_least_important_on_until_the_rest_fits() -> None:
-    columns = [
-        TableColumn("place", ["somewhere"]),
-        TableColumn("bar", ["#" * 20], goes=2),
-        TableColumn("rate (range)", ["12.3 (12-13)"], goes=1, instead=TableColumn("rate", ["12.3"])),
-    ]
-    kept = {width: [column.head for column in fitting(columns, width)] for width in (80, 40, 16)}
-    assert kept == {80: ["place", "bar", "rate (range)"], 40: ["place", "rate (range)"], 16: ["place", "rate"]}
 
 
 def test_axes_on_which_all_cells_stand_alike_are_told_above_the_table(planned: Planned) -> None:
