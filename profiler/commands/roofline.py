@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from ..analyse.cells.studies import ROOFLINE, rooflines
 from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
 from ..matrix.ceilings import PLACE, Ceiling
-from ..matrix.experiment import Request, Sources, described
+from ..matrix.experiment import Sources, described
 from ..record.run import RUN_JSON, read_image_files
 from ..report.contract.comparison import roofline
 from ..report.documents.roofline import roofline_document
@@ -96,8 +97,8 @@ def _of_scenario(arguments: argparse.Namespace) -> Data:
 
     chosen = scenario(arguments.what)
     store = None if arguments.store is None else (arguments.store,)
-    request = Request(scenario=arguments.what, data=arguments.data, store=store)
-    sources = Sources(chosen, request, arguments.limit, lambda text: console(stderr=True).print(text, markup=False))
+    say = partial(console(stderr=True).print, markup=False)
+    sources = Sources(chosen, arguments.data, store, arguments.limit, say)
     [net] = chosen.nets_for("cuda", [arguments.net] if arguments.net else None)
     at = arguments.store or chosen.stores[0]
     if why := sources.missing(net, at):
