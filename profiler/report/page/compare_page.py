@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from ...analyse.cells.batch_size import BatchVerdict
 from ...analyse.cells.comparison import Cell, Comparison, Group, RunRow
 from ...analyse.ranks import figures as ranks_figures
-from ...analyse.run.analysis import Analysis
-from ...analyse.run.stall_breakdown import PARTS, TOTAL, busy_strip
+from ...analyse.run.stall_breakdown import PARTS, TOTAL
 from ..contract import comparison as compare_json
 from ..contract.encode import builtins
 from ..document import plain_words, sizes_section
@@ -37,10 +36,6 @@ from ..words.figures import NOT_MEASURED
 from ..words.sample_time import known
 from .frame import render
 
-BINS = 120
-"""Bins of a strip."""
-STEPS = 12
-"""Typical steps that a strip spans, so that single ones can be seen."""
 MOST_HOT = 60
 """Percent of the colour in the fullest cell: words on it stay readable, in the light and in the dark."""
 
@@ -72,7 +67,6 @@ def page(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str] |
     shown = views(result, setting, pages or {})
     # Samples/s always; of the others those that at least one cell has.
     metrics = [m for m in METRICS if m.key == "rate" or any(v["figures"][m.key] is not None for v in shown)]
-    strips = [view["strip"] for view in shown if view["strip"]]
     return render(
         "compare.html.j2",
         title=comparison_title(result, setting),
@@ -90,7 +84,6 @@ def page(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str] |
         shown=shown,
         ranged=any(view["ranged"] for view in shown),
         hosts=len({run["host"] for view in shown for run in view["runs"]} - {None}) > 1,
-        strip=max(strips, key=lambda strip: float(strip["seconds"]), default=None),
         parts=PARTS,
         sizes=_sizes(sweeps(result)),
         sizes_title=SIZES,
@@ -104,18 +97,6 @@ def views(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str])
     marks = {id(tie): "tie" for group in result.groups for tie in group.ties}
     marks |= {id(group.best): "best" for group in raced if group.best is not None}
     name = namer(result.cells)
-    # One width of bins for all cells, so that strips compare: a strip spans some steps of the slowest cell.
-    typical = [cell.typical for cell in result.cells if cell.typical is not None]
-    longest = max((a.step_ms["p50"] for a in typical if a.facts is not None), default=0.0)
-    bin_ns = max(1, round(longest * 1e6 * STEPS / BINS))
-
-    def strip(typical: Analysis | None) -> View | None:
-        """Show a stretch from the middle of the run: the share of each bin in which the device computed,
-        percent; `None` where not measured."""
-        if typical is None or typical.facts is None or not typical.facts.told_apart:
-            return None
-        busy = busy_strip(typical.facts.window, typical.facts.parts.computing, bin_ns, BINS)
-        return {"bin_ms": bin_ns / 1e6, "busy": busy, "seconds": bin_ns / 1e6 * len(busy) / 1e3} if busy else None
 
     def run(row: RunRow) -> View:
         """Show one repeat."""
@@ -155,7 +136,6 @@ def views(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str])
             "waits_for": plain_words(waits_for(cell)).strip("()"),
             "verdict": cell.verdict,
             "shares": {} if cell.typical is None else ranks_figures.shares(cell.typical),
-            "strip": strip(cell.typical),
             "runs": [run(row) for row in cell.rows],
         }
         made.append(view)
