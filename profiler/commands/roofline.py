@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..analyse.cells.studies import ROOFLINE, rooflines
 from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
-from ..matrix.ceilings import PLACE, Ceiling
+from ..matrix.ceilings import PLACE, measure, unmeasured
 from ..matrix.experiment import Sources, described
 from ..record.run import RUN_JSON, read_image_files
 from ..report.contract.comparison import roofline
@@ -54,12 +54,12 @@ def run(arguments: argparse.Namespace) -> int:
     [device] = described([arguments.device])
     data, place, facts = _of_scenario(arguments) if files is None else _of_files(arguments, files)
     at = dict(zip(PLACE, (*place, not arguments.no_augment), strict=True))
-    ceiling = Ceiling(data, at, device["name"], Settings(arguments.batch_size), max(1, int(cpu_budget().budget)))
+    told = unmeasured(at, max(1, int(cpu_budget().budget)))
     with console(stderr=True).status("measuring", spinner="line") as status:
         for number in range(arguments.rounds):
             status.update(f"measuring: round {number + 1} of {arguments.rounds}")
-            ceiling.measure()
-    [found] = rooflines({ROOFLINE: [ceiling.told]})
+            measure(told, data, Settings(arguments.batch_size), device["name"])
+    [found] = rooflines({ROOFLINE: [told]})
     if arguments.json != "-":
         show_document(roofline_document(found, arguments.what, facts), console())
     if arguments.json:

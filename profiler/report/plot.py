@@ -148,7 +148,7 @@ def _batch_sizes(result: Comparison, _: dict[str, Any], title: str) -> Figure:
     columns = min(len(verdicts), 4)
     most = max(len(verdict.terms) for verdict in verdicts.values())
     # Inches to the right of the last bar, for what grew.
-    room = 0.95
+    room = 0.95 if any(verdict.grew for verdict in verdicts.values()) else 0.1
     panel = max(2.2, 0.62 * most + room)
     width, height = max(3.7, panel * columns + 0.7), 3.5 * math.ceil(len(verdicts) / columns) + 0.95
     drawn, panels = _panels(title, (width, height), len(verdicts), columns, sharey=True)
