@@ -63,11 +63,10 @@ MORE_ELEMENTS = 0.05
 LEAST_MEGABYTES = 0.1
 """Size of a batch below which its bytes are no evidence: it is moved in no time."""
 
-STARTING, FILLING, HANDED, SLOW, READING, MAKING = (
+STARTING, FILLING, HANDED, READING, MAKING = (
     "input starting",
     "input filling",
     "input handed",
-    "input slow",
     "input reading",
     "input making",
 )
@@ -94,7 +93,6 @@ def terms_of(facts: Facts) -> Terms:
         STARTING: waits.starting_ns,
         FILLING: waits.filling_ns,
         HANDED: told * waits.handed_ns,
-        SLOW: told * waits.slow_ns,
         READING: told * waits.reading_ns,
         MAKING: told * waits.making_ns,
         RETRYING: 0.0 if facts.memory_pressure is None else facts.memory_pressure.total_ns,

@@ -118,6 +118,25 @@ def test_then_the_others_run_and_the_table_counts_them(compared: Compared, capsy
     assert counted == [("caffe", "4", "3"), ("caffe", "8", "3"), ("naive", "4", "1")]
 
 
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        # In the second round caffe does not fit any more, what is shorter does; in the third one run of naive.
+        ("150", {"naive": 5, "caffe": 2, "workers": 4}),
+        # A cell that never ran is taken to need what the others did: caffe begins, and ends late.
+        ("30", {"naive": 2, "caffe": 1, "workers": 0}),
+        # The first run is never left out.
+        ("1", {"naive": 1, "caffe": 0, "workers": 0}),
+    ],
+)
+def test_a_run_begins_if_it_fits_by_the_latest_of_its_cell_or_the_median_of_others(
+    compared: Compared, server: TimedServer, budget: str, expected: dict[str, int]
+) -> None:
+    server.run_s = lambda spec: {"naive": 5.0, "caffe": 40.0, "workers": 10.0}[spec.pipeline]
+    _, told = compared("--budget", budget)
+    assert {name: sum(n for (of, _), n in runs(told).items() if of == name) for name in expected} == expected
+
+
 @pytest.mark.parametrize(("words", "seconds"), [(("--budget", "185"), 10), (("--first", "workers"), 1e6)])
 def test_with_room_for_all_nothing_is_left_out_or_said(
     compared: Compared, server: TimedServer, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], seconds: float
