@@ -27,8 +27,8 @@ from ..record.run import create_run, open_run, update_run
 
 STOP_SECONDS = 20.0
 """How long a child may take to close its loader and files after it was asked to stop."""
-SAMPLES_PER_S, TICK_SECONDS = 5.0, 0.25
-"""How often the sampler looks at a trial, and seconds between two calls of what shows its progress."""
+TICK_SECONDS = 0.25
+"""Between two calls of what shows the progress of a trial."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
@@ -97,7 +97,7 @@ class TrialServer:
         process.start()
         there.close()
         assert process.pid is not None
-        with start_sampler(folder, process.pid, SAMPLES_PER_S, stacks) as sampler:
+        with start_sampler(folder, process.pid, stacks=stacks) as sampler:
             try:
                 here.send("go")
                 while process.is_alive():

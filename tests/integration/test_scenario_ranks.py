@@ -102,7 +102,7 @@ def trial(server: TrialServer, tmp_path: Path) -> Iterator[Trial]:
         spec = TrialSpec(
             scenario=str(tmp_path / "parity.py"), data=str(tmp_path), folder=str(folder), **(options | variant)
         )
-        return server.run(folder, spec, {"trial": {"scenario": "parity"}}, lambda: on_tick(folder), 0.05), folder
+        return server.run(folder, spec, {"trial": {"scenario": "parity"}}, lambda: on_tick(folder)), folder
 
     yield run
     for folder in made:
