@@ -149,7 +149,7 @@ def _differential(cell: Cell, net: Cell | None, loader: Cell | None, samples: in
         if not agrees:
             runs = [each.typical.facts for each in (cell, net, loader) if each and each.typical and each.typical.facts]
             reasons = [Reason("noise", "repeated runs of one cell differ as much")] * measured.meets(expected)
-            reasons += _signs(runs, overlaps, alone, loading, measured, expected) if len(runs) == 3 else []
+            reasons += _signs(runs, alone, loading, measured, expected) if len(runs) == 3 else []
             if not reasons and deviation > 0 and min(apart, 1 / apart) >= NEARLY_BALANCED:
                 words = "net and loader are almost equally fast, so each waits for the other's slow batches"
                 reasons.append(Reason("balanced", words))
@@ -160,9 +160,7 @@ def _differential(cell: Cell, net: Cell | None, loader: Cell | None, samples: in
     return Differential(cell, alone, loading, expected, measured, *beside)
 
 
-def _signs(
-    runs: Sequence[Facts], overlaps: bool, alone: Range, loading: Range, measured: Range, expected: Range
-) -> list[Reason]:
+def _signs(runs: Sequence[Facts], alone: Range, loading: Range, measured: Range, expected: Range) -> list[Reason]:
     """Name what the three recordings show of a time that was not expected, likeliest first."""
     training, net, loader = runs
     # Excess time as a share of the expected and of the measured time; negative where there was less.
@@ -184,16 +182,14 @@ def _signs(
         words = f"other programs used {used:.1f} CPUs of a full machine: run it again without them"
         found.append(Reason("foreign_load", words))
     budget, of_net, of_loader = loader.sampled.cpu_budget, net.sampled.tree_cpus, loader.sampled.tree_cpus
-    if longer > 0 and budget is not None:
+    if longer > 0 and budget is not None and of_net is not None and of_loader is not None:
         # Both together need more CPUs than there are, where each alone has them all to itself: CPU seconds that a
         # sample takes are what a net and a loader each took of the CPUs while they had them alone.
-        if of_net is None or of_loader is None:
-            if net.device_kind == "cpu" and overlaps:
-                found.append(Reason("cpu_shared", f"the net computes on the same {budget:g} CPUs as the loader"))
-        elif (per_sample := of_net / alone.value + of_loader / loading.value) * expected.value > budget * _SPARE:
+        per_sample = of_net / alone.value + of_loader / loading.value
+        if (needed := per_sample * expected.value) > budget * _SPARE:
             words = (
-                f"at that rate net and loader together need {per_sample * expected.value:.1f} CPUs; there are "
-                f"{budget:g}, enough for {budget / per_sample:.4g} samples/s"
+                f"at that rate net and loader together need {needed:.1f} CPUs; there are {budget:g}, enough for "
+                f"{budget / per_sample:.4g} samples/s"
             )
             found.append(Reason("cpu_shared", words))
     making = [facts.loader.make_ms_per_sample or nan for facts in (training, loader)]
