@@ -26,9 +26,8 @@ from .result import CELLS, PICTURES, Picture, Result
 
 
 def _drawn(picture: Picture, of: ComparisonResult, file: Path) -> None:
-    result, setting = of.loaded
-    title = comparison_title(result, setting)
-    plot.save_picture(lambda: plot.PICTURES[picture.name](result, setting, title), file)
+    title = comparison_title(*of.loaded)
+    plot.save_picture(lambda: plot.PICTURES[picture.name](*of.loaded, title), file)
 
 
 class ComparisonResult(Result):
@@ -66,12 +65,11 @@ class ComparisonResult(Result):
         return compare_page.page(result, setting, {} if place is None else _links(result.cells, place))
 
     def members(self) -> Iterator[RecordedResult]:
-        for cell in read_comparison(self.folder)[1]:
-            for name in cell.runs:
-                if is_run(self.folder / name):
-                    found = recording_in(self.folder / name)
-                    found.price = self.price
-                    yield found
+        for folder in (self.folder / name for cell in read_comparison(self.folder)[1] for name in cell.runs):
+            if is_run(folder):
+                found = recording_in(folder)
+                found.price = self.price
+                yield found
 
     def tables(self) -> Mapping[str, Callable[[], Table]]:
         return {CELLS: lambda: cells_table(*self.loaded)}
