@@ -7,8 +7,7 @@ Each of the three kinds of comparison takes options of its own; the others are r
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
 from ..interrupts import end_like_ctrl_c
 from ..matrix import experiment
-from ..matrix.experiment import Request, beyond_cpus
 from ..record.run import open_run
 from ..results.comparisons import ComparisonResult
 from ..results.opening import what_is
@@ -27,23 +25,11 @@ from ..terminal.console import console, show_comparison, show_document, write_js
 from ..terminal.progress import MatrixProgress
 from . import cost_options, options, plot
 
-RUNS, LOGS, TRAININGS = "runs", "logs", "trainings"
-"""The kinds of comparisons: of runs and logs that are there, and of trainings that are started."""
 _PRINTED = {"json", "no_live", "full"}
-_PAGE_AND_PICTURES = {"html", *plot.NAMES}
-TAKEN: Mapping[str, tuple[set[str], str]] = {
-    TRAININGS: (
-        {field.name for field in fields(Request)} - {"scenario"} | _PRINTED | _PAGE_AND_PICTURES | cost_options.NAMES,
-        "another kind of comparison than {what}.",
-    ),
-    LOGS: ({"logs", "relative_to", "target", "prices"} | _PRINTED, "trainings: --logs starts none. Leave it out."),
-    RUNS: (
-        _PAGE_AND_PICTURES | _PRINTED,
-        "trainings that `compare` starts; these runs are already recorded. Leave it out.",
-    ),
-}
-"""Kind → (names among the arguments of the options that it takes, what other options belong to, for the message that
-refuses one; `{what}` is what is compared)."""
+LOGS = {"logs", "relative_to", "target", "prices"} | _PRINTED
+RUNS = {"html", *plot.NAMES} | _PRINTED
+"""Names among the arguments of the options that comparisons of published logs and of recorded runs take; one of
+trainings takes all but `--logs`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,27 +85,35 @@ def run(arguments: argparse.Namespace) -> int:
     plot.check_page(arguments, arguments.out)
     what: list[str] = arguments.what
     recorded = len(what) > 1 or what_is(Path(what[0])) is not None
-    kind = RUNS if recorded else LOGS if arguments.logs else TRAININGS
-    taken, others_are = TAKEN[kind]
+    if recorded:
+        why = "trainings that `compare` starts; these runs are already recorded. Leave it out."
+        return _taking(arguments, RUNS, why, _recorded_runs)
+    if arguments.logs:
+        return _taking(arguments, LOGS, "trainings: --logs starts none. Leave it out.", cost_options.run_logs)
+    return _trainings(arguments)
+
+
+def _taking(
+    arguments: argparse.Namespace, taken: set[str], others_are: str, run: Callable[[argparse.Namespace], int]
+) -> int:
+    """Run a kind of comparison, unless options were given that it does not take."""
     named = {"verb", "run", "parser", "what"} | taken
     if others := options.given(arguments, (name for name in vars(arguments) if name not in named)):
-        raise WhyidleError(f"{others} {options.are(others)} of {others_are.format(what=what[0])}")
-    return _RUN[kind](arguments)
+        raise WhyidleError(f"{others} {options.are(others)} of {others_are}")
+    return run(arguments)
 
 
 def _trainings(arguments: argparse.Namespace) -> int:
     cost_options.price_of(arguments)
-    names = [field.name for field in fields(Request) if field.name != "scenario"]
-    request = Request(scenario=arguments.what[0], **{name: getattr(arguments, name) for name in names})
     target = console(stderr=True)
-    matrix, variants = experiment.plan(request, lambda text: target.print(text, markup=False))
+    matrix, variants = experiment.plan(arguments, lambda text: target.print(text, markup=False))
     cost_options.put(arguments, matrix.setting, variants)
     if arguments.plot and len({each.batch_size for each in variants}) < 2:
         raise WhyidleError("--plot draws what the batch size does: name two and more with --batch-sizes.")
     notices = [f"data: {notice}" for notice in matrix.setting["notices"]]
-    notices += [f"CPUs: {notice}" for notice in beyond_cpus(request, cpu_budget().budget)]
+    beyond = experiment.beyond_cpus(arguments.threads, arguments.workers, cpu_budget().budget)
     options.require_folder(arguments.json, matrix.folder)
-    for line in notices:
+    for line in (*notices, *(f"CPUs: {notice}" for notice in beyond)):
         target.print(line, soft_wrap=True, markup=False)
     interrupted = matrix.run(MatrixProgress(target, matrix, arguments.no_live))
     result = ComparisonResult(matrix.folder, made=(compare(matrix.cells), matrix.setting))
@@ -168,25 +162,18 @@ def _folders(what: list[str]) -> list[Path]:
         kind = what_is(folder)
         if kind is ComparisonResult:
             raise WhyidleError(f"{folder} is a comparison already: `whyidle report {folder}` shows it.")
-        if len(folders) > 1 and kind is not RunResult:
+        if len(folders) == 1:
+            raise WhyidleError(
+                f"{folder} is one run; a comparison takes two and more. `whyidle report {folder}` shows one."
+            )
+        if kind is not RunResult:
             raise WhyidleError(
                 f"{folder} is not a run folder. Name either one scenario, or two and more folders that "
                 "`whyidle run` wrote."
             )
-    if len(folders) == 1:
-        raise WhyidleError(
-            f"{folders[0]} is one run; a comparison takes two and more. `whyidle report {folders[0]}` shows one."
-        )
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise WhyidleError("the same run is named twice; repeats are runs of their own.")
     return folders
-
-
-_RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
-    TRAININGS: _trainings,
-    LOGS: cost_options.run_logs,
-    RUNS: _recorded_runs,
-}
 
 
 def _feeds(text: str) -> tuple[str, ...]:

@@ -4,14 +4,13 @@ prices, and an instance that it does not have, is a `WhyidleError`."""
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..analyse.cells import cost
-from ..analyse.cells.cost import COST_SCENARIO, Price, Prices
+from ..analyse.cells.cost import COST_SCENARIO, Price, Prices, Tariff
 from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
 from ..report.contract import comparison as compare_json
@@ -41,35 +40,20 @@ def add_arguments(parser: argparse.ArgumentParser, logs: bool = False) -> None:
         parser.add_argument("--target", type=_share, metavar="ACC", help="for cost: cost until this accuracy, 0 to 1")
 
 
-@dataclass(frozen=True)
-class Rates:
-    """The price of an hour of a comparison's trainings."""
+def tariff(prices: Prices, scenario: str | None) -> Tariff:
+    """Price trainings as the study of costs does, by vCPU or accelerator; in other scenarios nothing has a price.
+    By default ranks share a thread for every CPU that the job may use. Worker processes of loaders are not in it."""
 
-    prices: Prices
-    same: Price | None
-    """Price of every training, where the command says so; `None` where it does not."""
-    study: bool
-    """Otherwise: whether trainings are priced as in the study of costs, by vCPU or accelerator."""
-
-    def of(self, device: str, threads: int | None, ranks: int) -> Price | None:
-        """Price a training of so many ranks, each on a device (`cpu`, `cuda`, `emulated:NAME`) with so many threads; by
-        default they share a thread for every CPU that the job may use. Worker processes of loaders are not in it."""
-        if self.same is not None or not self.study:
-            return self.same
+    def of(device: str, threads: int | None, ranks: int) -> Price | None:
+        if scenario != COST_SCENARIO:
+            return None
         if device == "cpu":
             cpus = max(1, int(cpu_budget().budget))
-            return self.prices.of_vcpus(ranks * (threads or max(1, cpus // ranks)))
-        price = self.prices.of_accelerator(device.removeprefix("emulated:")) if device != "cuda" else None
+            return prices.of_vcpus(ranks * (threads or max(1, cpus // ranks)))
+        price = prices.of_accelerator(device.removeprefix("emulated:")) if device != "cuda" else None
         return None if price is None else price.times(ranks)
 
-
-def rates_of(arguments: argparse.Namespace, scenario: str | None = None) -> Rates:
-    """Read the prices that the command says."""
-    prices = cost.load(arguments.prices)
-    same = None if arguments.instance is None else prices.instance(arguments.instance)
-    if arguments.price is not None:
-        same = Price(usd_per_hour=arguments.price)
-    return Rates(prices, same, scenario == COST_SCENARIO)
+    return of
 
 
 def put(arguments: argparse.Namespace, setting: dict[str, Any], variants: Collection[Variant]) -> None:
@@ -85,19 +69,23 @@ def put(arguments: argparse.Namespace, setting: dict[str, Any], variants: Collec
             f"--target {arguments.target:g}: this experiment does not evaluate after every epoch, so it cannot "
             "tell when it is reached. Use `whyidle compare cost --experiment accuracy`."
         )
-    rates = rates_of(arguments, setting["scenario"])
-    if rates.same is not None:
-        require_one_machine(rates.same, (device for device, *_ in places))
-    said = cost.setting_of(rates.of, places, target, base, rates.same is not None)
+    same = price_of(arguments)
+    if same is not None:
+        require_one_machine(same, (device for device, *_ in places))
+    by_place = tariff(cost.load(arguments.prices), setting["scenario"])
+    said = cost.setting_of(by_place if same is None else lambda *_: same, places, target, base, same is not None)
     if said is not None:
         setting[cost.SETTING] = said
 
 
 def price_of(arguments: argparse.Namespace) -> Price | None:
     """Read the one price that the command names; `None` where it names none."""
-    if arguments.price is arguments.instance is arguments.prices is None:
+    if arguments.price is not None:
+        return Price(usd_per_hour=arguments.price)
+    if arguments.instance is arguments.prices is None:
         return None
-    return rates_of(arguments).same
+    prices = cost.load(arguments.prices)
+    return None if arguments.instance is None else prices.instance(arguments.instance)
 
 
 def run_logs(arguments: argparse.Namespace) -> int:
@@ -118,21 +106,15 @@ def run_logs(arguments: argparse.Namespace) -> int:
 
 
 def _usd(text: str) -> float:
-    value = _number(text)
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a price in USD of 0 or more")
-    return value
+    return _number(text, 0.0, 1e300, "a price in USD of 0 or more")
 
 
 def _share(text: str) -> float:
-    value = _number(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an accuracy between 0 and 1")
-    return value
+    return _number(text, 1e-300, 1.0, "an accuracy between 0 and 1")
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+def _number(text: str, least: float, most: float, what: str) -> float:
+    with suppress(ValueError):
+        if least <= float(text) <= most:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not {what}")

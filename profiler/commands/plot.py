@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 from ..errors import WhyidleError
@@ -31,20 +30,21 @@ def add_page_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", metavar="FILE", help="write the result as a page (one file, needs no network)")
 
 
-def asked(arguments: argparse.Namespace, among: Iterable[Picture] = PICTURES) -> dict[Picture, Path]:
+def asked(arguments: argparse.Namespace) -> dict[Picture, Path]:
     """Give the pictures to draw, and where to."""
-    return {picture: file for picture in among if (file := getattr(arguments, picture.name)) is not None}
+    return {picture: file for picture in PICTURES if (file := getattr(arguments, picture.name)) is not None}
 
 
 def check(arguments: argparse.Namespace, made: Path | None = None) -> None:
     """Refuse what cannot be drawn where it is to be; `made`: a folder that will be there."""
     for picture, file in asked(arguments).items():
-        check_picture(file, made, picture.option)
+        check_picture(file, picture.option)
+        require_folder(str(file), made, picture.option)
 
 
-def refuse(arguments: argparse.Namespace, among: Iterable[Picture], why: str) -> None:
-    """Refuse these pictures, as there is nothing to draw them from."""
-    for picture in asked(arguments, among):
+def refuse(arguments: argparse.Namespace, why: str) -> None:
+    """Refuse pictures, as there is nothing to draw them from."""
+    for picture in asked(arguments):
         raise picture.refused(why)
 
 

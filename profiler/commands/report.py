@@ -9,7 +9,6 @@ from pathlib import Path
 from ..record.files import plain
 from ..record.reader import reuse_memory
 from ..results.opening import open_result
-from ..results.result import PICTURES
 from . import cost_options, formats, options, plot
 
 
@@ -31,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     reuse_memory()
     form = formats.chosen(arguments)
     if not form.has_pictures:
-        plot.refuse(arguments, PICTURES, f"--format {arguments.format} has no pictures beside it")
+        plot.refuse(arguments, f"--format {arguments.format} has no pictures beside it")
     plot.check(arguments)
     price = cost_options.price_of(arguments)
     result = open_result(arguments.run_folders or [_newest()], price)

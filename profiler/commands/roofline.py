@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..analyse.cells.studies import ROOFLINE, rooflines
 from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
-from ..matrix.ceilings import PLACE, Ceiling
-from ..matrix.experiment import Request, Sources, described
+from ..matrix.ceilings import PLACE, measure, unmeasured
+from ..matrix.experiment import Sources, described
 from ..record.run import RUN_JSON, read_image_files
 from ..report.contract.comparison import roofline
 from ..report.documents.roofline import roofline_document
-from ..terminal.console import console, json_text, show_document, write_json
+from ..terminal.console import console, show_document, write_json
 from . import options
 
 if TYPE_CHECKING:
@@ -52,21 +53,18 @@ def run(arguments: argparse.Namespace) -> int:
         raise WhyidleError(f"{given} {options.are(given)} of {kind}. Leave it out.")
     [device] = described([arguments.device])
     data, place, facts = _of_scenario(arguments) if files is None else _of_files(arguments, files)
-    augmented = dict(zip(PLACE, (*place, not arguments.no_augment), strict=True))
-    ceiling = Ceiling(data, augmented, device["name"], Settings(arguments.batch_size), max(1, int(cpu_budget().budget)))
+    at = dict(zip(PLACE, (*place, not arguments.no_augment), strict=True))
+    told = unmeasured(at, max(1, int(cpu_budget().budget)))
     with console(stderr=True).status("measuring", spinner="line") as status:
         for number in range(arguments.rounds):
             status.update(f"measuring: round {number + 1} of {arguments.rounds}")
-            ceiling.measure()
-    [found] = rooflines({ROOFLINE: [ceiling.told]})
-    setting = {"what": arguments.what, "batch_size": arguments.batch_size, "rounds": arguments.rounds, **facts}
-    made = roofline(found, setting)
-    if arguments.json == "-":
-        print(json_text(made))
-        return 0
-    show_document(roofline_document(found, arguments.what, facts), console())
+            measure(told, data, Settings(arguments.batch_size), device["name"])
+    [found] = rooflines({ROOFLINE: [told]})
+    if arguments.json != "-":
+        show_document(roofline_document(found, arguments.what, facts), console())
     if arguments.json:
-        write_json(made, arguments.json)
+        setting = {"what": arguments.what, "batch_size": arguments.batch_size, "rounds": arguments.rounds, **facts}
+        write_json(roofline(found, setting), arguments.json)
     return 0
 
 
@@ -99,8 +97,8 @@ def _of_scenario(arguments: argparse.Namespace) -> Data:
 
     chosen = scenario(arguments.what)
     store = None if arguments.store is None else (arguments.store,)
-    request = Request(scenario=arguments.what, data=arguments.data, store=store)
-    sources = Sources(chosen, request, arguments.limit, lambda text: console(stderr=True).print(text, markup=False))
+    say = partial(console(stderr=True).print, markup=False)
+    sources = Sources(chosen, arguments.data, store, arguments.limit, say)
     [net] = chosen.nets_for("cuda", [arguments.net] if arguments.net else None)
     at = arguments.store or chosen.stores[0]
     if why := sources.missing(net, at):

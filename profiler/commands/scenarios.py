@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ..devices import profiles
-from ..devices.profiles import Accelerator
 from ..errors import MissingExtra
 from ..terminal.console import console, show, write_json
 
@@ -32,22 +31,20 @@ def run(arguments: argparse.Namespace) -> int:
     }
     if arguments.json:
         write_json(listed, "-")
-        return 0
-    show(lambda target: _render(listed, target), console())
+    else:
+        show(lambda target: _render(listed, target), console())
     return 0
 
 
 def _render(listed: dict[str, Any], target: Console) -> None:
     for scenario in listed["scenarios"]:
-        if why := scenario.get("not_installed"):
-            target.print(Text.assemble((scenario["name"], "bold"), f"  {why}"), soft_wrap=True)
-            target.print()
-            continue
-        target.print(Text.assemble((scenario["name"], "bold"), f"  {scenario['question']}"))
-        nets = f"; nets: {', '.join(scenario['nets'])}" if scenario["nets"] else ""
-        target.print(f"  study: {scenario['study']}{nets}")
-        target.print(f"  data: {scenario['data']}")
-        for experiment in scenario.get("experiments", ()):
+        why = scenario.get("not_installed")
+        target.print(Text.assemble((scenario["name"], "bold"), f"  {why or scenario['question']}"), soft_wrap=bool(why))
+        if not why:
+            nets = f"; nets: {', '.join(scenario['nets'])}" if scenario["nets"] else ""
+            target.print(f"  study: {scenario['study']}{nets}")
+            target.print(f"  data: {scenario['data']}")
+        for experiment in scenario["experiments"]:
             target.print(f"  --experiment {experiment['name']}: {experiment['question']}", markup=False)
         target.print()
     devices = Table("device", "kind", "step times from", box=None, pad_edge=False)
@@ -57,14 +54,9 @@ def _render(listed: dict[str, Any], target: Console) -> None:
 
 
 def _described(one: Scenario) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "study": one.study,
-        "question": one.question,
-        "nets": list(one.nets),
-        "data": one.data,
-        "experiments": [{"name": each.name, "question": each.question} for each in one.experiments],
-    }
+    experiments = [{"name": each.name, "question": each.question} for each in one.experiments]
+    told = {name: getattr(one, name) for name in ("name", "study", "question", "nets", "data")}
+    return told | {"experiments": experiments}
 
 
 def _undescribed(name: str, lacking: str) -> dict[str, Any]:
@@ -75,17 +67,10 @@ def _undescribed(name: str, lacking: str) -> dict[str, Any]:
 
 
 def _devices() -> list[dict[str, Any]]:
-    real = [
-        {"name": "cuda", "kind": "cuda", "source": "measured while it runs"},
-        {"name": "cpu", "kind": "cpu", "source": "measured while it runs"},
-    ]
-    emulated = [
-        {"name": f"emulated:{name}", "kind": "emulated", "source": _source(profiles.load(name))}
-        for name in profiles.names()
-    ]
-    return real + emulated
+    def source(name: str) -> str:
+        """Say where step times are from: those of the detector that most have, else of the first net."""
+        nets = profiles.load(name).nets
+        return nets["ssd300" if "ssd300" in nets else next(iter(nets))].origin
 
-
-def _source(accelerator: Accelerator) -> str:
-    """Where its step times are from: those of the detector that most have, else of the first net."""
-    return accelerator.nets["ssd300" if "ssd300" in accelerator.nets else next(iter(accelerator.nets))].origin
+    real = [{"name": name, "kind": name, "source": "measured while it runs"} for name in ("cuda", "cpu")]
+    return real + [{"name": f"emulated:{n}", "kind": "emulated", "source": source(n)} for n in profiles.names()]

@@ -22,39 +22,34 @@ DECODING_SECONDS = 0.3
 """Time for which files of a run are decoded, on one core and then on all."""
 
 
-class Ceiling:
-    """The most that the machine could do with one kind of samples; `told` has what was measured of it so far."""
+def unmeasured(place: Mapping[str, Any], cores: int) -> dict[str, Any]:
+    """Begin what is told of the most that so many cores could do with one kind of samples, with no round measured yet.
+    `place`: `net`, `store` and `augment` of the samples; what of these is `None` they do not have."""
+    from whyidle.pipelines.ceilings import decoder, transformer
 
-    def __init__(self, data: Dataset, place: Mapping[str, Any], device: str, settings: Settings, cores: int) -> None:
-        """
-        Args:
-            data: as a training opens them, to be made into batches.
-            place: `net`, `store` and `augment` of the samples; what of these is `None` they do not have.
-            device: to which batches are copied.
-            settings: of a loader: its batch size, and the seed of what the stages draw.
-            cores: how many make samples at once.
-        """
-        from whyidle.pipelines.ceilings import decoder, transformer
+    return {"place": dict(place), "cores": cores, "decoder": decoder(), "transformer": transformer(), "parts": []}
 
-        self._data, self._device, self._settings, self._cores = data, device, settings, cores
-        libraries = {"decoder": decoder(), "transformer": transformer()}
-        self.told: dict[str, Any] = {"place": dict(place), "cores": cores, **libraries, "parts": []}
 
-    def measure(self) -> None:
-        """Measure one round.
+def measure(told: dict[str, Any], data: Dataset, settings: Settings, device: str) -> None:
+    """Measure one round of samples.
 
-        Raises:
-            WhyidleError: a sample cannot be made, or a process died.
-        """
-        from whyidle.pipelines.assemble import make_sample
-        from whyidle.scenarios.roofline import copied, measured
+    Args:
+        told: as `unmeasured` began it; what was measured is added.
+        data: as a training opens them, to be made into batches.
+        settings: of a loader: its batch size, and the seed of what the stages draw.
+        device: to which batches are copied.
 
-        parts = measured(self._data, self._settings, self._cores)
-        if not self.told["parts"]:  # in a process that opens the device: once is enough
-            size = self._settings.batch_size
-            nbytes = size * int(make_sample(self._data, 0, 0, self._settings).image.nbytes)
-            parts += copied(self._device, nbytes, size)
-        add_round(self.told["parts"], parts)
+    Raises:
+        WhyidleError: a sample cannot be made, or a process died.
+    """
+    from whyidle.pipelines.assemble import make_sample
+    from whyidle.scenarios.roofline import copied, measured
+
+    parts = measured(data, settings, told["cores"])
+    if not told["parts"]:  # in a process that opens the device: once is enough
+        nbytes = settings.batch_size * int(make_sample(data, 0, 0, settings).image.nbytes)
+        parts += copied(device, nbytes, settings.batch_size)
+    add_round(told["parts"], parts)
 
 
 def ceilings(variants: Sequence[Variant], sources: Sources, cores: int, seed: int) -> Callable[[dict[str, Any]], None]:
@@ -68,24 +63,25 @@ def ceilings(variants: Sequence[Variant], sources: Sources, cores: int, seed: in
     """
     from whyidle.pipelines.protocol import Settings
 
-    kinds: dict[tuple[Any, ...], Ceiling] = {}
+    kinds: dict[tuple[Any, ...], tuple[dict[str, Any], Dataset, Settings, str]] = {}
     for each in variants:
         place = tuple(getattr(each, name) for name in PLACE)
         if each.feed != "synthetic" and place not in kinds and not sources.missing(each.net, each.store):
-            data, at = sources.loading(each.net, each.store, augment=each.augment), dict(zip(PLACE, place, strict=True))
-            kinds[place] = Ceiling(data, at, each.device, Settings(each.batch_size, seed=seed), cores)
-    every = list(kinds.values())
+            data = sources.loading(each.net, each.store, augment=each.augment)
+            told = unmeasured(dict(zip(PLACE, place, strict=True)), cores)
+            kinds[place] = told, data, Settings(each.batch_size, seed=seed), each.device
+    every = [told for told, *_ in kinds.values()]
 
-    def measure(setting: dict[str, Any]) -> None:
-        for place, each in list(kinds.items()):
+    def measure_all(setting: dict[str, Any]) -> None:
+        for place, kind in list(kinds.items()):
             try:
-                each.measure()
+                measure(*kind)
             except WhyidleError as error:
                 setting["notices"] = [*setting.get("notices", ()), str(error)]
                 del kinds[place]
-        setting[ROOFLINE] = [each.told for each in every if each.told["parts"]]
+        setting[ROOFLINE] = [told for told in every if told["parts"]]
 
-    return measure
+    return measure_all
 
 
 def add_round(parts: list[dict[str, Any]], measured: Sequence[Mapping[str, Any]]) -> None:

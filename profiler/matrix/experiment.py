@@ -6,8 +6,9 @@ What is asked for must be used: an experiment that cannot vary something says so
 from __future__ import annotations
 
 import re
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from .trial import TrialTarget
 
 if TYPE_CHECKING:
     from whyidle.scenarios.scenario import ExperimentRequest, Scenario, ScenarioData
-    from whyidle.scenarios.variant import Feed, Variant
+    from whyidle.scenarios.variant import Variant
 
 TARGET = TrialTarget("whyidle.scenarios.trial", "run_trial")
 _SEVERAL = {
@@ -41,48 +42,21 @@ _OF_LOADING = {"pipeline", "store", "workers"}
 """What a batch that is served from memory has none of."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What is to be compared, by the names of the options of `whyidle compare`; `None` leaves a choice to the
-    experiment, or to the scenario."""
-
-    scenario: str
-    """Its name, or the path of the Python file that defines it."""
-    experiment: str | None = None
-    as_published: bool = False
-    data: Path | None = None
-    device: tuple[str, ...] = ("auto",)
-    net: tuple[str, ...] | None = None
-    pipelines: tuple[str, ...] | None = None
-    batch_sizes: tuple[int, ...] | None = None
-    feed: tuple[Feed, ...] | None = None
-    store: tuple[str, ...] | None = None
-    ranks: tuple[int, ...] | None = None
-    interconnect: tuple[str, ...] | None = None
-    threads: tuple[int, ...] | None = None
-    epochs: int | None = None
-    iterations: int | None = None
-    repeats: int | None = None
-    budget: float | None = None
-    """Seconds that all runs may take together; `None`: as long as they take."""
-    first: tuple[str, ...] | None = None
-    """Loaders whose rounds all come before those of others."""
-    workers: int | None = None
-    prefetch: int = 2
-    limit: int | None = None
-    no_augment: bool = False
-    seed: int = 0
-    roofline: bool | None = None
-    """Whether it is measured how fast the samples could be made; `None`: where loaders are compared."""
-    out: Path | None = None
-
-
 class Sources:
     """The data of a comparison: where those of each net lie, opened once to be checked and described."""
 
-    def __init__(self, chosen: Scenario, request: Request, limit: int | None, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        chosen: Scenario,
+        data: Path | None,
+        stores: Sequence[str] | None,
+        limit: int | None,
+        say: Callable[[str], None],
+    ) -> None:
         """
         Args:
+            data: the folder of the data of all nets; `None`: the scenario's own.
+            stores: those that are asked for; `None`: the scenario's first.
             limit: so many samples only.
             say: told of data that are made or fetched.
 
@@ -91,12 +65,11 @@ class Sources:
         """
         self.scenario = chosen
         self.limit = limit
-        self._store = (request.store or chosen.stores)[0]
-        # Each is found, opened and looked for once.
-        self.folder = cache(lambda net: request.data or chosen.find_data(net, say))
+        self._store = (stores or chosen.stores)[0]
+        # Each is found and opened once.
+        self.folder = cache(lambda net: data or chosen.find_data(net, say))
         self._opened: dict[tuple[str, str], ScenarioData] = {}
-        self.missing = cache(self._missing)
-        for store in request.store or ():
+        for store in stores or ():
             if store not in chosen.stores:
                 raise WhyidleError(f"scenario {chosen.name} has no store {store!r}. It has {', '.join(chosen.stores)}.")
 
@@ -127,7 +100,7 @@ class Sources:
             self._opened[key] = opened
         return self._opened[key]
 
-    def _missing(self, net: str, store: str) -> str | None:
+    def missing(self, net: str, store: str) -> str | None:
         """Name what this store needs and is not installed; `None` where all is. A store that is made of others is made
         here, before any run."""
         try:
@@ -162,54 +135,55 @@ class Sources:
         return list(dict.fromkeys(text for data in self._opened.values() for text in data.notices()))
 
 
-def plan(request: Request, say: Callable[[str], None]) -> tuple[Matrix, list[Variant]]:
+def plan(asked: Namespace, say: Callable[[str], None]) -> tuple[Matrix, list[Variant]]:
     """Make the matrix of an experiment, and the variant of each of its cells, in the same order. Nothing has run yet.
 
     Args:
+        asked: the options of `whyidle compare SCENARIO`; `None` leaves a choice to the experiment, or to the scenario.
         say: told of data that are made or fetched for it.
 
     Raises:
         WhyidleError: a wrong device, net, loader or folder, or an option that the experiment has no use for.
         DataError: no usable data.
     """
-    budget = None if request.budget is None else Budget(request.budget)
+    budget = None if asked.budget is None else Budget(asked.budget)
     from whyidle.scenarios.registry import scenario
 
-    chosen = scenario(request.scenario)
+    chosen = scenario(asked.what[0])
     # What these import is known to be installed only now.
     from whyidle.scenarios.scenario import ExperimentRequest
     from whyidle.scenarios.variant import plain
 
-    experiment = chosen.experiment(request.experiment)
-    devices = described(request.device)
-    limit = request.limit or (None if request.as_published else experiment.limit)
-    sources = Sources(chosen, request, limit, say)
-    nets = chosen.nets_for(devices[0]["kind"], request.net)
-    for net in request.net or ():
+    experiment = chosen.experiment(asked.experiment)
+    devices = described(asked.device)
+    limit = asked.limit or (None if asked.as_published else experiment.limit)
+    sources = Sources(chosen, asked.data, asked.store, limit, say)
+    nets = chosen.nets_for(devices[0]["kind"], asked.net)
+    for net in asked.net or ():
         _check_profiles(chosen, devices, net)
-    several = {field: getattr(request, o[2:].replace("-", "_")) for o, (field, _) in _SEVERAL.items()}
+    several = {field: getattr(asked, o[2:].replace("-", "_")) for o, (field, _) in _SEVERAL.items()}
     several["devices"] = tuple(device["name"] for device in devices)
-    several["pipelines"] = loaders(request.pipelines, sources.data(nets[0]))
+    several["pipelines"] = loaders(asked.pipelines, sources.data(nets[0]))
     cores = max(1, int(cpu_budget().budget))
-    asked = ExperimentRequest(
+    request = ExperimentRequest(
         kind=devices[0]["kind"],
         cpus=cores,
-        full=request.as_published,
-        augment=False if request.no_augment else None,
-        pipelines_asked=request.pipelines is not None,
-        **{name: getattr(request, name) for name in _ONE.values()},
+        full=asked.as_published,
+        augment=False if asked.no_augment else None,
+        pipelines_asked=asked.pipelines is not None,
+        **{name: getattr(asked, name) for name in _ONE.values()},
         **several,
     )
     # Loaders that run first are on top of the table as well.
-    first = request.first or ()
-    variants = sorted(dict.fromkeys(map(plain, experiment.variants(asked))), key=lambda v: v.pipeline not in first)
+    first = asked.first or ()
+    variants = sorted(dict.fromkeys(map(plain, experiment.variants(request))), key=lambda v: v.pipeline not in first)
     if strange := set(first) - {each.pipeline for each in variants}:
         raise WhyidleError(f"--first {min(strange)} is not among the loaders compared. Add it to --pipelines.")
-    require_used(asked, variants, experiment.name, chosen.name)
+    require_used(request, variants, experiment.name, chosen.name)
     for net in dict.fromkeys(each.net for each in variants):
         _check_profiles(chosen, devices, net)
         sources.data(net)
-    folder = free_folder(request.out, chosen.name)
+    folder = free_folder(asked.out, chosen.name)
     stops = {name: _alike(getattr(each, name) for each in variants) for name in ("epochs", "iterations")}
     datasets = {net: sources.described(net) for net in dict.fromkeys(each.net for each in variants)}
     dataset, device = datasets[variants[0].net], devices[0]
@@ -226,23 +200,23 @@ def plan(request: Request, say: Callable[[str], None]) -> tuple[Matrix, list[Var
         "cpu_budget": cpu_budget().budget,
         "workers": _alike(each.workers for each in variants),
         "stop": {name: number for name, number in stops.items() if number is not None},
-        "repeats": request.repeats or experiment.repeats,
+        "repeats": asked.repeats or experiment.repeats,
         "augment": _alike(each.augment for each in variants),
         "dataset": dataset,
         "notices": sources.notices,
         **({"datasets": datasets} if any(told != dataset for told in datasets.values()) else {}),
     }
     compared = {each.pipeline for each in variants if each.feed != "synthetic"}
-    wanted = len(compared) > 1 if request.roofline is None else request.roofline
+    wanted = len(compared) > 1 if asked.roofline is None else asked.roofline
     matrix = Matrix(
         folder,
-        _cells(request, variants, devices, sources),
+        _cells(asked, variants, devices, sources),
         TARGET,
         setting,
         repeats=setting["repeats"],
-        seed=request.seed,
+        seed=asked.seed,
         budget=budget,
-        before_round=ceilings(variants, sources, cores, request.seed) if wanted and compared else None,
+        before_round=ceilings(variants, sources, cores, asked.seed) if wanted and compared else None,
     )
     return matrix, variants
 
@@ -282,9 +256,9 @@ def require_used(asked: ExperimentRequest, variants: Sequence[Variant], experime
         refuse("--no-augment")
 
 
-def beyond_cpus(request: Request, budget: float) -> list[str]:
+def beyond_cpus(threads: Sequence[int] | None, workers: int | None, budget: float) -> list[str]:
     """Name options that ask for more than there are CPUs, which is allowed but no faster."""
-    asked = {"--threads": max(request.threads or (0,)), "--workers": request.workers or 0}
+    asked = {"--threads": max(threads or (0,)), "--workers": workers or 0}
     return [
         f"{option} {number} is more than the {budget:g} CPUs of this job, so they take turns"
         for option, number in asked.items()
@@ -338,7 +312,7 @@ def _check_profiles(chosen: Scenario, devices: Sequence[Mapping[str, Any]], net:
 
 
 def _cells(
-    request: Request, variants: Sequence[Variant], devices: Sequence[dict[str, Any]], sources: Sources
+    asked: Namespace, variants: Sequence[Variant], devices: Sequence[dict[str, Any]], sources: Sources
 ) -> list[PlannedCell]:
     """Plan a cell for each variant.
 
@@ -350,7 +324,7 @@ def _cells(
     from whyidle.scenarios.registry import is_file
     from whyidle.scenarios.variant import AXES, axes
 
-    named = str(Path(request.scenario).resolve()) if is_file(request.scenario) else sources.scenario.name
+    named = str(Path(asked.what[0]).resolve()) if is_file(asked.what[0]) else sources.scenario.name
     described_as = {device["name"]: device for device in devices}
     notices = sources.notices
     never = [said for each in variants if (said := unmet(each) or sources.too_few(each))]
@@ -366,10 +340,10 @@ def _cells(
             scenario=named,
             data=str(sources.folder(variant.net).resolve()),
             folder=str(folder.resolve()),
-            prefetch=request.prefetch,
+            prefetch=asked.prefetch,
             limit=sources.limit,
             # Runs that are judged differ in what they draw: of equal ones the second would tell nothing of accuracy.
-            seed=request.seed + (0 if variant.evaluate == "never" else number),
+            seed=asked.seed + (0 if variant.evaluate == "never" else number),
         )
         return spec, {
             "trial": asdict(spec),
@@ -400,7 +374,7 @@ def _cells(
             trial=partial(trial, variant),
             axes=axes(variant),
             unmet=why_not(variant),
-            first=variant.pipeline in (request.first or ()),
+            first=variant.pipeline in (asked.first or ()),
         )
 
     return [planned(variant) for variant in variants]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,34 +40,8 @@ def rounds(candidates: Sequence[Candidate], repeats: int, seed: int = 0) -> Iter
         yield from ((number, candidate) for candidate in order)
 
 
-def within(
-    order: Iterable[tuple[int, Candidate]], seconds: float, begun: float, clock: Callable[[], float]
-) -> Iterator[tuple[int, Candidate]]:
-    """Give those pairs of `order`, one after the other, whose run still fits into a budget of time.
-
-    A run is expected to take as long as the latest of its candidate, and where there was none as long as the median of
-    the candidates that ran. The first pair is always given; one that does not fit is left out, and a shorter one behind
-    it may still fit. So what is given last ends late by no more than it takes longer than expected.
-
-    Args:
-        order: asked for the next pair only when the run of the one before is over.
-        seconds: the budget.
-        begun: what `clock` said when the budget began to be used.
-        clock: seconds; a run lasts from the moment its pair is given until the next one is asked for.
-    """
-    took: dict[Candidate, float] = {}
-    for number, candidate in order:
-        before = clock()
-        if took and before - begun + took.get(candidate, median(took.values())) > seconds:
-            continue
-        yield number, candidate
-        took[candidate] = clock() - before
-
-
 PENDING = "pending"
 STOPPED = "stopped by Ctrl-C"
-MOST_NAMED = 6
-"""Cells that a budget left without a run, beyond which they are counted only."""
 FEWEST_STEPS = 2
 """A run of fewer steps has no rate."""
 
@@ -185,22 +159,30 @@ class Matrix:
         """
         self.save()
         todo, budget, last = self._pending, self.budget, None
-        every = [
+        order = [
             pair
             for first in (True, False)
             for pair in rounds([place for place in todo if self.planned[place].first is first], self.repeats, self.seed)
         ]
-        # Looked at when a run's turn comes.
-        order = (pair for pair in every if self.cells[pair[1]].status in (PENDING, "ok"))
+        took: dict[int, float] = {}
         try:
             with shown:
                 server = TrialServer(self.target)
-                fitting = order if budget is None else within(order, budget.seconds, budget.begun, lambda: clock())
-                for number, place in fitting:
+                for number, place in order:
+                    if self.cells[place].status not in (PENDING, "ok"):
+                        continue
+                    begin = clock()
+                    # The first run always runs. Others are expected to take as long as the latest of their cell, or
+                    # where there was none the median of the cells that ran; a shorter one may fit where one did not.
+                    if budget is not None and took:
+                        expected = took.get(place, median(took.values()))
+                        if begin - budget.begun + expected > budget.seconds:
+                            continue
                     if number != last and self.before_round is not None:
                         self.before_round(self.setting)
                     last = number
                     self._one(server, number, place, shown)
+                    took[place] = clock() - begin
             if budget is not None:
                 self._leave_out(budget, todo)
         except KeyboardInterrupt:
@@ -257,17 +239,10 @@ class Matrix:
         ran = [len(self.cells[place].rows) for place in todo if self.cells[place].status == "ok"]
         missing = self.repeats * len(never) + sum(self.repeats - number for number in ran)
         self.setting["budget"] = {"seconds": budget.seconds, "runs_left_out": missing}
-        if not missing:
-            return
-        said = [f"{used_up.capitalize()}, and {missing} of {len(todo) * self.repeats} runs were left out."]
-        if 0 < len(never) <= MOST_NAMED:
-            said.append(f"Not run at all: {'; '.join(self.planned[place].title for place in never)}.")
-        elif never:
-            said.append(f"{len(never)} cells were not run at all.")
-        if fewer := sum(number < self.repeats for number in ran):
-            said.append(f"{fewer} {'cells have' if fewer > 1 else 'cell has'} fewer than {self.repeats} runs.")
-        said.append("A larger --budget runs more of them; without --budget all run.")
-        self.setting["notices"] = [*self.setting.get("notices", ()), " ".join(said)]
+        if missing:
+            said = f"{used_up.capitalize()}, and {missing} of {len(todo) * self.repeats} runs were left out."
+            more = "A larger --budget runs more of them; without --budget all run."
+            self.setting["notices"] = [*self.setting.get("notices", ()), f"{said} {more}"]
 
 
 def free_folder(asked: Path | None, scenario: str) -> Path:

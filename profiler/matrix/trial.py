@@ -27,6 +27,8 @@ from ..record.run import create_run, open_run, update_run
 
 STOP_SECONDS = 20.0
 """How long a child may take to close its loader and files after it was asked to stop."""
+TICK_SECONDS = 0.25
+"""Between two calls of what shows the progress of a trial."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
@@ -53,9 +55,8 @@ SAFE_PATH = "PYTHONSAFEPATH"
 class TrialServer:
     """Starts trials, one at a time; the server process ends with this one."""
 
-    def __init__(self, target: TrialTarget, rate: float = 5.0) -> None:
+    def __init__(self, target: TrialTarget) -> None:
         self._target = target
-        self._rate = rate
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([target.module])
         # Ctrl-C in a terminal reaches the server too, and would interrupt it in its imports. The children it
@@ -80,7 +81,6 @@ class TrialServer:
         spec: Any,
         description: dict[str, Any],
         on_tick: Callable[[], None],
-        tick_seconds: float = 0.25,
         stacks: StackOptions = NO_STACKS,
     ) -> TrialOutcome:
         """Record one training into a new run folder; `on_tick` is called while it runs, `stacks` are looked at.
@@ -97,11 +97,11 @@ class TrialServer:
         process.start()
         there.close()
         assert process.pid is not None
-        with start_sampler(folder, process.pid, self._rate, stacks) as sampler:
+        with start_sampler(folder, process.pid, stacks=stacks) as sampler:
             try:
                 here.send("go")
                 while process.is_alive():
-                    process.join(tick_seconds)
+                    process.join(TICK_SECONDS)
                     on_tick()
             except KeyboardInterrupt:
                 _stop(process)

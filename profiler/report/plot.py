@@ -8,6 +8,7 @@ import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from ..analyse.cells.batch_size import BatchVerdict
 from ..analyse.cells.comparison import Comparison, label, varying
-from ..analyse.cells.studies import results, rooflines, sample_times, scaling
+from ..analyse.cells.studies import MAKING, results, rooflines, scaling
 from ..analyse.run.analysis import Analysis
 from ..analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD, busy_strip
 from ..analyse.statistics import Estimate
@@ -78,21 +79,16 @@ _NO_DATE: dict[str, dict[str, Any]] = {
 }
 
 
-def check_picture(path: Path, made: Path | None = None, option: str = "--plot") -> None:
-    """Check that a picture can be drawn there, before anything is measured; `made`: a folder that will exist.
+def check_picture(path: Path, option: str = "--plot") -> None:
+    """Check that pictures of this kind can be drawn, before anything is measured.
 
     Raises:
-        WhyidleError: no such folder, or no kind of picture.
+        WhyidleError: no kind of picture.
         MissingExtra: matplotlib is not installed.
     """
     if path.suffix.lower() not in SUFFIXES:
         kinds = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
         raise WhyidleError(f"{option} {path}: unknown kind of picture. Name a file that ends in {kinds}.")
-    if path.is_dir():
-        raise WhyidleError(f"{option} {path} is a folder. Name a file in it.")
-    folder = path.absolute().parent
-    if not folder.is_dir() and (made is None or folder != made.absolute()):
-        raise WhyidleError(f"{option} {path}: there is no folder {folder}. Make it, or name another.")
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingExtra(f"{option} draws with matplotlib, which is not installed", "plot")
 
@@ -114,15 +110,6 @@ def save_picture(draw: Callable[[], Figure], path: Path) -> None:
             draw().savefig(path, format=suffix[1:], dpi=160, metadata=_NO_DATE[suffix])
         except OSError as error:
             raise WhyidleError(f"cannot write {path}: {error.strerror}. Name another file.") from error
-
-
-def draw_comparison(name: str, result: Comparison, setting: dict[str, Any], title: str, path: Path) -> None:
-    """Draw one of `PICTURES`.
-
-    Raises:
-        WhyidleError: there is nothing to draw, or it cannot be written.
-    """
-    save_picture(lambda: PICTURES[name](result, setting, title), path)
 
 
 def _panels(
@@ -223,19 +210,21 @@ def _stack(axes: Axes, place: int, terms: Mapping[str, Estimate], parts: Sequenc
 
 
 def _growth(axes: Axes, verdict: BatchVerdict, grew: str, scale: Scale) -> None:
-    """Draw a bracket beside the term that grew, with what it grew by."""
-    terms, place = verdict.terms[verdict.larger], list(verdict.terms).index(verdict.larger)
+    """Write beside the term that grew what it grew by."""
+    terms, place, change = (
+        verdict.terms[verdict.larger],
+        list(verdict.terms).index(verdict.larger),
+        verdict.changes[grew],
+    )
     total, found = terms.get(TOTAL), shares(terms)
     if not known(total):
         return
-    low = sum(found.get(part, 0.0) for part in PARTS[: PARTS.index(grew)]) * total.value / scale.microseconds
-    high = low + found.get(grew, 0.0) * total.value / scale.microseconds
-    x, change = place + _BAR / 2 + 0.1, verdict.changes[grew]
-    sides, ends = [x - 0.06, x, x, x - 0.06], [low, low, high, high]
-    axes.plot(sides, ends, color=_PART_LOOKS[grew][0], linewidth=1.4, clip_on=False)
+    below = sum(found.get(part, 0.0) for part in PARTS[: PARTS.index(grew)]) + found.get(grew, 0.0) / 2
+    at = place + _BAR / 2, below * total.value / scale.microseconds
     lines = [(grew, "bold"), (f"{scale.number(change, '+')} {scale.unit}", "bold"), (scale.spread(change), "normal")]
     for line, (said, weight) in enumerate(lines):
-        _note(axes, said, (x, (low + high) / 2), (5, 11.5 * (1 - line)), va="center", fontweight=weight)
+        colour = _PART_LOOKS[grew][0] if line == 0 else INK
+        _note(axes, said, at, (5, 11.5 * (1 - line)), va="center", fontweight=weight, color=colour)
 
 
 # Speed-up by ranks: a line for each curve, beside the ideal one.
@@ -329,30 +318,33 @@ def _rooflines(result: Comparison, setting: dict[str, Any], title: str) -> Figur
             "compare --roofline` measures them."
         )
     colours = (BLUE, RED, GREEN, ORANGE, PINK, SKY, "#F0E442", "#000000")
-    every = [sample_times(each, result.cells) for each in found]
-    height = 1.2 + sum(0.42 * len(times) + 0.9 for times in every)
-    ratios = [len(times) + 1 for times in every]
+    loaders = [each.reached(result.cells) for each in found]
+    rows = [1 + len(reached) for reached in loaders]
+    height, ratios = 1.2 + sum(0.42 * count + 0.9 for count in rows), [count + 1 for count in rows]
     drawn, panels = _panels(title, (8.0, height), len(found), height_ratios=ratios)
-    for axes, each, times in zip(panels, found, every, strict=True):
-        named = []
-        for row, time in enumerate(times):
-            left = 0.0
-            for number, (part, ms) in enumerate(time.parts):
-                colour = colours[number % len(colours)] if part else GREY
-                bar = axes.barh(row, ms, left=left, height=0.66, color=colour)
-                named += [(bar, part)] if part else []
-                left += ms
-            said = f"{time.samples_per_s:.0f} samples/s" + (f", {share(time.share, 0)} of the limit" if row else "")
-            _note(axes, said, (left, row), (4, 0), va="center", fontsize=8)
-        axes.axvline(times[0].ms, color=PALE, linestyle="--", linewidth=1)
+    for axes, each, reached in zip(panels, found, loaders, strict=True):
+        limit_ms, left = 1e3 / each.limit, 0.0
+        parts = [(part.name, 1e3 / part.all_cores.value) for part in each.making]
+        for (part, ms), colour in zip(
+            parts if each.bound_by == MAKING else [(each.bound_by, limit_ms)], cycle(colours)
+        ):
+            axes.barh(0, ms, left=left, height=0.66, color=colour, label=part)
+            left += ms
+        _note(axes, f"{each.limit:.0f} samples/s", (left, 0), (4, 0), va="center", fontsize=8)
+        for row, (part_of, _) in enumerate(reached, 1):
+            axes.barh(row, limit_ms / part_of, height=0.66, color=GREY)
+            said = f"{part_of * each.limit:.0f} samples/s, {share(part_of, 0)} of the limit"
+            _note(axes, said, (limit_ms / part_of, row), (4, 0), va="center", fontsize=8)
+        axes.axvline(limit_ms, color=PALE, linestyle="--", linewidth=1)
         axes.grid(False)
-        axes.set_yticks(range(len(times)), [time.name for time in times])
+        axes.set_yticks(
+            range(1 + len(reached)), ["limit", *(f"{c.pipeline}, batch {c.batch_size}" for _, c in reached)]
+        )
         axes.invert_yaxis()
-        axes.set_xlim(0, 1.45 * max(time.ms for time in times))
+        axes.set_xlim(0, 1.45 * limit_ms / min((1.0, *(part_of for part_of, _ in reached))))
         axes.set_xlabel(f"ms per sample, {each.cores} cores together" if each.cores > 1 else "ms per sample, one core")
         _title(axes, textwrap.fill(heading(each, found), 80))
-        bars, parts = [bar for bar, _ in named], [part for _, part in named]
-        axes.legend(bars, parts, fontsize=8, ncols=8, loc="upper left", bbox_to_anchor=(0, -0.9 / len(times)))
+        axes.legend(fontsize=8, ncols=8, loc="upper left", bbox_to_anchor=(0, -0.9 / (1 + len(reached))))
     return drawn
 
 
@@ -388,14 +380,12 @@ def traces_of(result: Comparison) -> list[UtilisationPanel]:
     return found[:MOST_TRACES]
 
 
-def trace_of(name: str, analysis: Analysis, folder: Path | None) -> UtilisationPanel:
+def trace_of(name: str, analysis: Analysis, folder: Path) -> UtilisationPanel:
     """Trace one run; `folder`: where its samples are."""
     ended = analysis.info.get("ended")
     # That the training was interrupted, or that its recording never ended.
-    if not isinstance(ended, dict):
-        name += ", not ended"
-    elif ended.get("status") == "stopped":
-        name += ", stopped"
+    status = ended.get("status") if isinstance(ended, dict) else "not ended"
+    name += f", {status}" * (status in ("stopped", "not ended"))
     facts = analysis.facts
     if facts is None or not facts.told_apart:
         return UtilisationPanel(name, (), (), "not measured")
@@ -405,9 +395,6 @@ def trace_of(name: str, analysis: Analysis, folder: Path | None) -> UtilisationP
     begin = window.begin_ns + (window.wall_ns - shown) // 2
     gaps = analysis.gaps_ms
     said = f"gaps: half below {gaps['p50']:.0f} ms, 95 % below {gaps['p95']:.0f} ms" if gaps else "no gaps"
-    cut = window.wall_ns - shown >= WINDOW_NS
-    if folder is None:
-        return UtilisationPanel(name, busy, (), said, cut)
     looks = open_run(folder).records(DEVICE)
     within = (looks["t_ns"] >= begin) & (looks["t_ns"] < begin + shown)
     told = looks[~np.isnan(looks["utilisation_pct"]) & within]
@@ -415,16 +402,7 @@ def trace_of(name: str, analysis: Analysis, folder: Path | None) -> UtilisationP
     told = told[: 0 if len(np.unique(told["device"])) > 1 else None]
     middle = told["t_ns"] - np.maximum(told["window_ns"], 0) // 2 - begin
     sampled = tuple(zip((middle / 1e9).tolist(), told["utilisation_pct"].tolist(), strict=True))
-    return UtilisationPanel(name, busy, sampled, said, cut)
-
-
-def write_utilisation(traces: Sequence[UtilisationPanel], title: str, path: Path) -> None:
-    """Draw into a file, of the kind its name ends in.
-
-    Raises:
-        WhyidleError: there is nothing to draw, or it cannot be written.
-    """
-    save_picture(lambda: utilisation(traces, title), path)
+    return UtilisationPanel(name, busy, sampled, said, window.wall_ns - shown >= WINDOW_NS)
 
 
 def utilisation(traces: Sequence[UtilisationPanel], title: str) -> Figure:
@@ -441,9 +419,8 @@ def utilisation(traces: Sequence[UtilisationPanel], title: str) -> Figure:
     panels[0].set_ylim(-4, 104)
     panels[0].set_yticks((0, 50, 100))
     panels[0].set_xlim(0, max(len(trace.busy) for trace in traces) * WINDOW_NS / 1e9)
-    cut = [trace.cut for trace in traces if trace.busy]
-    longer = "" if not any(cut) else f" (middle of {'the training' if all(cut) else 'longer trainings'})"
-    panels[-1].set_xlabel(f"seconds{longer}")
+    longer = any(trace.cut for trace in traces)
+    panels[-1].set_xlabel(f"seconds{' (middle of longer trainings)' * longer}")
     drawn.supylabel(f"device busy, % of {WINDOW_NS / 1e6:.0f} ms", color=INK, fontsize=9)
     if any(trace.sampled for trace in traces):
         labels = [pair for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True)]

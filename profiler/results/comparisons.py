@@ -14,20 +14,20 @@ from ..analyse.cells.cost import COST_SCENARIO, SETTING, Price, place_of, settin
 from ..errors import WhyidleError
 from ..record.comparison import is_comparison, read_comparison
 from ..record.run import PAGE, is_run
+from ..report import plot
 from ..report.contract import comparison as compare_json
 from ..report.contract.encode import Content
 from ..report.document import Document
 from ..report.documents.comparison import comparison_document, comparison_title
 from ..report.export.cells import cells_table
 from ..report.export.table import Table
-from ..report.plot import draw_comparison
 from .recordings import RecordedResult, recording_in
 from .result import CELLS, PICTURES, Picture, Result
 
 
 def _drawn(picture: Picture, of: ComparisonResult, file: Path) -> None:
-    result, setting = of.loaded
-    draw_comparison(picture.name, result, setting, comparison_title(result, setting), file)
+    title = comparison_title(*of.loaded)
+    plot.save_picture(lambda: plot.PICTURES[picture.name](*of.loaded, title), file)
 
 
 class ComparisonResult(Result):
@@ -65,15 +65,14 @@ class ComparisonResult(Result):
         return compare_page.page(result, setting, {} if place is None else _links(result.cells, place))
 
     def members(self) -> Iterator[RecordedResult]:
-        for cell in read_comparison(self.folder)[1]:
-            for name in cell.runs:
-                if is_run(self.folder / name):
-                    found = recording_in(self.folder / name)
-                    found.price = self.price
-                    yield found
+        for folder in (self.folder / name for cell in read_comparison(self.folder)[1] for name in cell.runs):
+            if is_run(folder):
+                found = recording_in(folder)
+                found.price = self.price
+                yield found
 
     def tables(self) -> Mapping[str, Callable[[], Table]]:
-        return {CELLS: partial(cells_table, self.folder)}
+        return {CELLS: lambda: cells_table(*self.loaded)}
 
 
 def put_price(price: Price, cells: Collection[Cell], setting: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ from ..report.documents.run import run_document, stand_in_of
 from ..report.export.speedscope import ProfiledProcess, speedscope_of
 from ..report.export.steps import steps_table
 from ..report.export.table import KINDS_OF_TABLES, Table, about_of, raw_table
-from ..report.plot import trace_of, write_utilisation
+from ..report.plot import save_picture, trace_of, utilisation
 from .result import STEPS, TRACES, Result
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class RunResult(RecordedResult):
         title = (self.analysis.info.get("device") or {}).get("title") or "device"
         generated = ", stand-in data" if stand_in_of(self.analysis) else ""
         traces = [trace_of(self.folder.name, self.analysis, self.folder)]
-        write_utilisation(traces, f"{title}{generated}", file)
+        save_picture(lambda: utilisation(traces, f"{title}{generated}"), file)
 
     def _cost_line(self) -> str | None:
         spent = self._spent()

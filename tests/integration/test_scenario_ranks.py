@@ -83,7 +83,7 @@ SCENARIO = Parity()
 
 @pytest.fixture(scope="module")
 def server() -> TrialServer:
-    return TrialServer(TrialTarget("whyidle.scenarios.trial", "run_trial"), rate=2.0)
+    return TrialServer(TrialTarget("whyidle.scenarios.trial", "run_trial"))
 
 
 Trial = Callable[..., tuple[TrialOutcome, Path]]
@@ -102,7 +102,7 @@ def trial(server: TrialServer, tmp_path: Path) -> Iterator[Trial]:
         spec = TrialSpec(
             scenario=str(tmp_path / "parity.py"), data=str(tmp_path), folder=str(folder), **(options | variant)
         )
-        return server.run(folder, spec, {"trial": {"scenario": "parity"}}, lambda: on_tick(folder), 0.05), folder
+        return server.run(folder, spec, {"trial": {"scenario": "parity"}}, lambda: on_tick(folder)), folder
 
     yield run
     for folder in made:

@@ -25,7 +25,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "record": ({"errors", "native"}, set()),
     "devices": ({"errors"}, {"torch", "msgspec"}),
     "capture": ({"errors", "interrupts", "native", "record", "devices"}, {"torch", "pynvml", "msgspec"}),
-    "analyse": ({"errors", "native", "record"}, {"tsdownsample"}),
+    "analyse": ({"errors", "native", "record"}, {"tsdownsample", "msgspec"}),
     "matrix": ({"errors", "record", "devices", "capture", "analyse"}, set()),
     "tune": ({"errors", "interrupts", "record", "analyse", "matrix", "sampler-start"}, set()),
     "report": ({"errors", "record", "analyse", "tune"}, {"jinja2", "msgspec"}),

@@ -63,11 +63,10 @@ MORE_ELEMENTS = 0.05
 LEAST_MEGABYTES = 0.1
 """Size of a batch below which its bytes are no evidence: it is moved in no time."""
 
-STARTING, FILLING, HANDED, SLOW, READING, MAKING = (
+STARTING, FILLING, HANDED, READING, MAKING = (
     "input starting",
     "input filling",
     "input handed",
-    "input slow",
     "input reading",
     "input making",
 )
@@ -94,7 +93,6 @@ def terms_of(facts: Facts) -> Terms:
         STARTING: waits.starting_ns,
         FILLING: waits.filling_ns,
         HANDED: told * waits.handed_ns,
-        SLOW: told * waits.slow_ns,
         READING: told * waits.reading_ns,
         MAKING: told * waits.making_ns,
         RETRYING: 0.0 if facts.memory_pressure is None else facts.memory_pressure.total_ns,
@@ -162,34 +160,40 @@ def _new_pages(facts: Facts) -> float | None:
 
 Figure = Callable[[Facts], float | None]
 """A figure of a run; `None` or NaN where not measured."""
+
+
+def _read(path: str, per: float = 1.0) -> Figure:
+    """Make what reads a figure at a place in the facts, so many of its unit in one."""
+
+    def read(run: Facts) -> float | None:
+        value: Any = run
+        for name in path.split("."):
+            value = None if value is None else getattr(value, name)
+        return None if value is None else float(value) / per
+
+    return read
+
+
 FIGURES: Mapping[str, tuple[str, str, Figure]] = {
     "batches": ("Batches per epoch", "", _batches_per_epoch),
-    "workers": ("Workers", "", lambda run: float(max(run.set_workers or 0, run.loader.makers))),
-    "making": ("Preparing a sample", "ms", lambda run: run.loader.make_ms_per_sample),
+    "making": ("Preparing a sample", "ms", _read("loader.make_ms_per_sample")),
     "busy": ("Workers busy", "%", lambda run: None if run.made_in_training else run.loader.worker_busy_pct),
     "elements": ("Elements per sample", "", _elements_per_sample),
     "pages": ("Pages touched for the first time per sample", "", _new_pages),
     "faults": ("Page faults that read from disk, per sample,", "", lambda run: run.loader.major_faults / run.samples),
-    "megabytes": ("Bytes of a batch", "MB", lambda run: run.loader.mean_batch_bytes / 1e6),
-    "clock": (
-        "Multiprocessor clock while computing",
-        "MHz",
-        lambda run: None if run.device_state is None else run.device_state.clock_mhz,
-    ),
-    "gap": (
-        "Idle gap",
-        "ms",
-        lambda run: float(np.median(run.parts.gaps_ns)) / 1e6 if len(run.parts.gaps_ns) else None,
-    ),
-    "retries": (
-        "Allocator retries per run",
-        "",
-        lambda run: None if run.memory_pressure is None else float(run.memory_pressure.count),
-    ),
-    "others": ("CPUs used by other programs", "", lambda run: run.foreign_cpus),
-    "machine": ("Machine busy", "%", lambda run: run.sampled.machine_busy_pct),
+    "megabytes": ("Bytes of a batch", "MB", _read("loader.mean_batch_bytes", 1e6)),
+    "clock": ("Multiprocessor clock while computing", "MHz", _read("device_state.clock_mhz")),
+    "retries": ("Allocator retries per run", "", _read("memory_pressure.count")),
 }
 """Name → (what it is in the evidence, unit, the figure) of what the rules ask about."""
+
+
+def _workers(run: Facts) -> float:
+    return float(max(run.set_workers or 0, run.loader.makers))
+
+
+def _gap(run: Facts) -> float | None:
+    return float(np.median(run.parts.gaps_ns)) / 1e6 if len(run.parts.gaps_ns) else None
 
 
 # What sizes differ by.
@@ -299,28 +303,32 @@ class Compared:
         """Estimate what a term grew by from the smaller to the larger size, µs per sample."""
         return self.fit.change(self.smaller, self.larger, term)
 
-    def figure(self, name: str) -> tuple[float, float] | None:
-        """Give one of `FIGURES` at both sizes, the median over their runs; `None` unless both are known."""
-        value = FIGURES[name][2]
+    def figure(self, of: str | Figure) -> tuple[float, float] | None:
+        """Give a figure, or one of `FIGURES`, at both sizes, the median over their runs; `None` unless both are
+        known."""
+        value = FIGURES[of][2] if isinstance(of, str) else of
         before, after = (median_of_known(value(run) for run in runs) for runs in (self.before, self.after))
         return None if before is None or after is None else (before, after)
 
     def evidence(self, name: str) -> tuple[Evidence, ...]:
         """Give one of `FIGURES` at both sizes as evidence; empty where it is not known, or explains nothing: bytes of
         small batches, pages that did not become more."""
-        values = self.figure(name)
-        if values is None or (name == "megabytes" and values[1] < LEAST_MEGABYTES):
+        values, (what, unit, _) = self.figure(name), FIGURES[name]
+        least = {"megabytes": LEAST_MEGABYTES, "pages": MORE_PAGES * values[0] if values else 0.0}
+        if values is None or values[1] < least.get(name, 0.0):
             return ()
-        if name == "pages" and values[1] < MORE_PAGES * values[0]:
-            return ()
-        what, unit, _ = FIGURES[name]
         both = zip((self.smaller, self.larger), values, strict=True)
         return tuple(Evidence(f"{what} at batch {size}", value, unit) for size, value in both)
+
+    def moved(self, term: str = TOTAL) -> int:
+        """Tell 1 where a term surely grew, considerably so, -1 where it surely fell, else 0."""
+        change, least = self.change(term), CONSIDERABLE_CHANGE * self.times(TOTAL)[0]
+        return int(change.above_zero and change.value > least) - int(change.below_zero and -change.value > least)
 
     @cached_property
     def risen(self) -> list[str]:
         """The parts that surely grew, the one that did most first."""
-        return sorted((part for part in PARTS if self._rose(part)), key=lambda part: -self.change(part).value)
+        return sorted((part for part in PARTS if self.moved(part) > 0), key=lambda part: -self.change(part).value)
 
     @property
     def grew(self) -> str | None:
@@ -336,20 +344,10 @@ class Compared:
         """Whether these terms together grew by most of `growth`; not if one of them is not known."""
         return sum(self.change(name).value for name in names) >= MOSTLY * self.growth
 
-    def _rose(self, term: str) -> bool:
-        change = self.change(term)
-        return change.low > 0 and change.value > CONSIDERABLE_CHANGE * self.times(TOTAL)[0]
-
     @property
     def slower(self) -> bool:
         """Whether a sample surely takes longer at the larger size, and considerably so."""
-        return self._rose(TOTAL)
-
-    @property
-    def faster(self) -> bool:
-        """Whether a sample surely takes less time at the larger size, and considerably so."""
-        change = self.change(TOTAL)
-        return change.high < 0 and -change.value > CONSIDERABLE_CHANGE * self.times(TOTAL)[0]
+        return self.moved() > 0
 
     @property
     def reach(self) -> float:
@@ -360,7 +358,7 @@ class Compared:
     @property
     def unsure(self) -> bool:
         """Whether the runs differ by too much to tell slower from faster."""
-        return not self.slower and not self.faster and self.reach > UNSURE
+        return not self.moved() and self.reach > UNSURE
 
     @property
     def grown(self) -> str:
@@ -403,17 +401,16 @@ class SizeRule:
         return self.why if isinstance(self.why, str) else self.why(compared)
 
     def evidence(self, compared: Compared) -> tuple[Evidence, ...]:
-        if isinstance(self.shows, tuple):
-            return tuple(each for name in self.shows for each in compared.evidence(name))
-        return self.shows(compared)
+        """Give what shows that it holds."""
+        if callable(self.shows):
+            return self.shows(compared)
+        return tuple(each for name in self.shows for each in compared.evidence(name))
 
 
 def _too_few_batches(compared: Compared) -> str:
     """An epoch of fewer batches than workers leaves some of them without any."""
-    batches, workers = compared.figure("batches"), compared.figure("workers")
-    if batches is None or workers is None:
-        return ""
-    had, has, most = round(batches[0]), round(batches[1]), round(max(workers))
+    had, has = map(round, compared.figure("batches") or (0.0, 0.0))
+    most = round(max(compared.figure(_workers) or (0.0,)))
     due = compared.is_due_to(STARTING, FILLING) or compared.is_due_to(STARTING, FILLING, MAKING)
     if not has < min(had, most) or not due:
         return ""
@@ -477,7 +474,7 @@ def _memory_read_back(compared: Compared) -> str:
 
 def _retries(compared: Compared) -> tuple[Evidence, ...]:
     what, unit, value = FIGURES["retries"]
-    known = median_of_known(value(run) for run in compared.after)
+    known = median_of_known(map(value, compared.after))
     return () if known is None else (Evidence(f"{what} at batch {compared.larger}", known, unit, "0"),)
 
 
@@ -498,7 +495,7 @@ def _loader_floor(compared: Compared) -> str:
     making, busy = compared.figure("making") or (0.0, 0.0), compared.figure("busy")
     in_training = any(run.made_in_training for run in compared.after)
     # All workers prepare samples side by side.
-    workers = max(1.0, median_of_known(FIGURES["workers"][2](run) for run in compared.after) or 1.0)
+    workers = max(1.0, (compared.figure(_workers) or (1.0, 1.0))[1])
     if compared.slower and 1e3 * (making[1] - making[0]) / workers >= MOSTLY * compared.growth:
         why = f"because preparing a sample takes {making[1]:.2f} ms instead of {making[0]:.2f}"
     elif busy is not None and busy[1] < 100 * BUSY and not in_training:
@@ -514,15 +511,11 @@ def _loader_floor(compared: Compared) -> str:
 
 def _kernels(compared: Compared) -> str:
     """Nothing known explains that the computation takes longer: name what was looked at."""
-    retried = "retries of its memory"
-    known = {
-        "its clock": compared.figure("clock") is not None,
-        retried: compared.after[0].device_kind != "cpu",
-        "the size of the samples": compared.figure("elements") is not None,
-    }
-    told = [what for what, is_known in known.items() if is_known]
-    does = "do" if len(told) > 1 or told == [retried] else "does"
+    told = ["its clock"] * (compared.figure("clock") is not None)
+    told += ["retries of its memory"] * (compared.after[0].device_kind != "cpu")
+    told += ["the size of the samples"] * (compared.figure("elements") is not None)
     words = " and ".join(filter(None, (", ".join(told[:-1]), *told[-1:])))
+    does = "do" if len(told) > 1 or words.startswith("retries") else "does"
     but = f", and {words} {does} not explain it" if told else ""
     return f"in the step's own computation, which takes longer per sample{but}"
 
@@ -701,7 +694,7 @@ def _judge(compared: Compared, before: Work, after: Work) -> Said:
             f"many samples ({after.samples} against {before.samples}); {said}{there}"
         )
         return "accounting", text, ()
-    if (compared.slower or compared.faster) and (others := _others(compared)):
+    if compared.moved() and (others := _others(compared)):
         return "none", f"{said}, but {others}. Run both sizes again, in turn", ()
     if compared.unsure:
         enough = compared.fit.runs_for(CONSIDERABLE_CHANGE)
@@ -716,9 +709,9 @@ def _judge(compared: Compared, before: Work, after: Work) -> Said:
     if compared.grew is None:
         if compared.slower:
             return "none", f"{said}, and no single part explains it", ()
-        return ("none", f"a larger batch is faster: {said}", ()) if compared.faster else _level(compared, said)
+        return ("none", f"a larger batch is faster: {said}", ()) if compared.moved() < 0 else _level(compared, said)
     rule, why = next((rule, why) for rule in RULES if (why := rule.holds(compared)))
-    if compared.faster:
+    if compared.moved() < 0:
         return "none", f"a larger batch is faster: {said}. Meanwhile {grown}, {why}", ()
     if compared.slower:
         return rule.cause, f"{said}{there}, {why}", rule.evidence(compared)
@@ -735,31 +728,30 @@ def _total(compared: Compared) -> str:
         return f"batch {compared.larger} took {more} batch {compared.smaller} {figures}, which proves nothing"
     if change.low <= 0 <= change.high:
         return f"batch {compared.larger} takes as long per sample as batch {compared.smaller} {figures}"
-    little = "" if compared.slower or compared.faster else ", too little to count"
+    little = "" if compared.moved() else ", too little to count"
     return f"batch {compared.larger} takes {more} batch {compared.smaller} {figures}{little}"
 
 
 def _others(compared: Compared) -> str:
     """Say that other programs may be why one size took longer: they took the CPUs of its runs more than of
     the others', or of a single run, which has no second one to tell what they did to it; else empty."""
-    others, full = compared.figure("others"), compared.figure("machine")
-    sizes, longer = (compared.smaller, compared.larger), 1 if compared.slower else 0
-    if others is None or full is None or full[longer] < MACHINE_FULL_PCT or others[longer] < HINDERING_CPUS:
+    others, full = compared.figure(_read("foreign_cpus")), compared.figure(_read("sampled.machine_busy_pct"))
+    (slow, quick) = (1, 0) if compared.slower else (0, 1)
+    if others is None or full is None or full[slow] < MACHINE_FULL_PCT or others[slow] < HINDERING_CPUS:
         return ""
-    if others[longer] - others[1 - longer] >= HINDERING_CPUS:
-        return (
-            f"other programs used {others[longer]:.1f} CPUs while batch {sizes[longer]} ran, and "
-            f"{others[1 - longer]:.1f} while batch {sizes[1 - longer]} did"
-        )
+    if others[slow] - others[quick] >= HINDERING_CPUS:
+        sizes = compared.smaller, compared.larger
+        while_ran = f"other programs used {others[slow]:.1f} CPUs while batch {sizes[slow]} ran"
+        return f"{while_ran}, and {others[quick]:.1f} while batch {sizes[quick]} did"
     if min(len(compared.before), len(compared.after)) > 1:
         return ""
-    return f"one run of a size does not tell why while other programs use {others[longer]:.1f} CPUs"
+    return f"one run of a size does not tell why while other programs use {others[slow]:.1f} CPUs"
 
 
 def _longer_gaps(compared: Compared) -> str:
     """Say that the device stands still as much, in fewer and longer stretches, which a utilisation trace
     shows as swings to 0; else empty."""
-    gaps = compared.figure("gap")
+    gaps = compared.figure(_gap)
     if gaps is None or gaps[1] < LONGER_GAPS * gaps[0]:
         return ""
     return (

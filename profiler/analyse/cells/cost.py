@@ -1,22 +1,24 @@
 """What trainings cost: per epoch, in all, until an accuracy is reached; and what waiting cost.
 
-Every figure is a time and the price of an hour of the machine. What is not known is `None`, never 0. Prices come with
-whyidle and from a user's own file; times from a comparison's cells, a recorded run, or published logs: one CSV file
-each, one line an epoch.
+Every figure is a time and the price of an hour of the machine. A figure that is not known is NaN, never 0. Prices come
+with whyidle and from a user's own file; times from a comparison's cells, a recorded run, or published logs: one CSV
+file each, one line an epoch.
 """
 
 from __future__ import annotations
 
 import csv
-import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib import resources
+from math import inf, isnan, nan
 from pathlib import Path
 from statistics import mean, median
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+from msgspec import Meta, Struct, ValidationError, convert, structs
 
 from ...errors import DataError, WhyidleError
 from ..ranks import figures as ranks_figures
@@ -32,25 +34,27 @@ SETTING = "cost"
 """Key of a comparison's setting that says what its cells cost an hour."""
 FRAMEWORK = "_tensorflow"
 """End of the study's names of log files."""
+T = TypeVar("T")
 
 
 # Prices.
 
+Line = Annotated[str, Meta(pattern=r"^[^\n]*\S[^\n]*\Z")]
 
-@dataclass(frozen=True, kw_only=True)
-class Price:
+
+class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The price of a machine while it is rented. Texts are `None` where not told."""
 
-    usd_per_hour: float
+    usd_per_hour: Annotated[float, Meta(ge=0, lt=1e300)]
     name: str | None = None
     """Name of the instance; `None` of a rate that somebody gave on the command line."""
-    vcpus: int | None = None
-    accelerator: str | None = None
+    vcpus: Annotated[int, Meta(gt=0)] | None = None
+    accelerator: Line | None = None
     """Name of its accelerator, as emulated devices are called: `k80`."""
-    provider: str | None = None
-    date: str | None = None
-    source: str | None = None
-    doubt: str | None = None
+    provider: Line | None = None
+    date: Line | None = None
+    source: Line | None = None
+    doubt: Line | None = None
 
     @property
     def title(self) -> str:
@@ -69,7 +73,23 @@ class Price:
         if count == 1:
             return self
         vcpus = None if self.vcpus is None else self.vcpus * count
-        return replace(self, usd_per_hour=self.usd_per_hour * count, name=f"{count} x {self.name}", vcpus=vcpus)
+        name = f"{count} x {self.name}"
+        return structs.replace(self, usd_per_hour=self.usd_per_hour * count, name=name, vcpus=vcpus)
+
+
+class ListedPrice(Price, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A price in a file, which says where it is from."""
+
+    provider: Line
+    date: Line
+    source: Line
+
+
+class PriceFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """The tables of a file of prices."""
+
+    instances: dict[str, dict[str, Any]] = {}
+    logs: dict[str, Line] = {}
 
 
 @dataclass(frozen=True)
@@ -124,74 +144,47 @@ def load(file: Path | None = None) -> Prices:
     Raises:
         WhyidleError: the file cannot be read, or says something else than prices.
     """
-    ours = (resources.files(__package__) / PRICES_FILE).read_text(encoding="utf-8")
-    instances, logs = _prices(ours, PRICES_FILE)
+    texts = {PRICES_FILE: (resources.files(__package__) / PRICES_FILE).read_text(encoding="utf-8")}
     if file is not None:
         try:
-            text = file.read_text(encoding="utf-8")
+            texts[str(file)] = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or error
             raise WhyidleError(f"cannot read the prices in {file}: {why}.") from error
-        theirs = _prices(text, str(file))
-        instances, logs = instances | theirs[0], logs | theirs[1]
+    instances, logs = dict[str, Price](), dict[str, str]()
+    for source, text in texts.items():
+        try:
+            told = _checked(tomllib.loads(text), PriceFile, source)
+        except tomllib.TOMLDecodeError as error:
+            raise WhyidleError(f"the price file {source} is not TOML: {error}.") from error
+        for name, table in told.instances.items():
+            instances[name] = structs.replace(_checked(table, ListedPrice, source, f"instances.{name}"), name=name)
+        logs |= told.logs
     for folder, name in logs.items():
         if name not in instances:
             raise _wrong(str(file or PRICES_FILE), f"logs.{folder}", f"there is no instance {name!r}")
     return Prices(instances, logs)
 
 
-Wanted = tuple[str, Callable[[Any], bool]]
-"""(what a value has to be, whether it is that)."""
-_IS_LINE: Wanted = ("one line of text", lambda text: type(text) is str and bool(text.strip()) and "\n" not in text)
-_IS_TABLE: Wanted = ("a table", lambda value: isinstance(value, dict))
-_KEYS: Mapping[str, Wanted] = {
-    "usd_per_hour": ("a price from 0 on", lambda value: type(value) in (int, float) and 0 <= value < math.inf),
-    "vcpus": ("a whole number above 0", lambda value: type(value) is int and value > 0),
-    **dict.fromkeys(("provider", "date", "source", "accelerator", "doubt"), _IS_LINE),
-}
-"""Keys of an instance."""
-_REQUIRED = ("usd_per_hour", "provider", "date", "source")
-
-
-def _prices(text: str, file: str) -> tuple[dict[str, Price], dict[str, str]]:
-    """Read (prices by instance, instances by folder of logs)."""
-
-    def checked(value: Any, key: str, wanted: Wanted) -> Any:
-        if not wanted[1](value):
-            raise _wrong(file, key, f"expected {wanted[0]}, found {value!r}")
-        return value
-
+def _checked(table: Mapping[str, Any], kind: type[T], file: str, key: str = "") -> T:
     try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise WhyidleError(f"the price file {file} is not TOML: {error}.") from error
-    for key in sorted(content.keys() - {"instances", "logs"}):
-        raise _wrong(file, key, "unknown key")
-    instances, logs = (checked(content.get(key, {}), key, _IS_TABLE) for key in ("instances", "logs"))
-    prices = {}
-    for name, table in instances.items():
-        where = f"instances.{name}"
-        for key in sorted(checked(table, where, _IS_TABLE).keys() - _KEYS.keys()):
-            raise _wrong(file, f"{where}.{key}", "unknown key")
-        for key in _REQUIRED:
-            if key not in table:
-                raise _wrong(file, f"{where}.{key}", "missing")
-        for key, value in table.items():
-            checked(value, f"{where}.{key}", _KEYS[key])
-        prices[name] = Price(name=name, **table | {"usd_per_hour": float(table["usd_per_hour"])})
-    return prices, {folder: checked(name, f"logs.{folder}", _IS_LINE) for folder, name in logs.items()}
+        return convert(table, kind)
+    except ValidationError as error:
+        fact, _, at = str(error).partition(" - at `$")
+        raise _wrong(file, f"{key}{at.rstrip('`')}".lstrip("."), fact) from error
 
 
 def _wrong(file: str, key: str, fact: str) -> WhyidleError:
-    return WhyidleError(f"price file {file}: {key}: {fact} (see docs/scenarios/cost.md).")
+    return WhyidleError(f"price file {file}: {f'{key}: ' if key else ''}{fact} (see docs/scenarios/cost.md).")
 
 
 # Shares of time, and what they cost.
 
 
-def waiting(shares: Mapping[str, float]) -> float | None:
-    """Give the share of wall time within steps, 0..1, without computation; `None` where computing is not told apart."""
-    return max(0.0, 1.0 - shares["compute"] - boundary(shares)) if "compute" in shares else None
+def waiting(shares: Mapping[str, float]) -> float:
+    """Give the share of wall time within steps, 0..1, without computation; NaN where computing is not told apart."""
+    share = 1.0 - shares.get("compute", nan) - boundary(shares)
+    return 0.0 if share < 0 else share
 
 
 def boundary(shares: Mapping[str, float]) -> float:
@@ -206,43 +199,36 @@ def first_reaching(accuracies: Sequence[float | None], target: float | None) -> 
     return next((n for n, each in enumerate(accuracies, 1) if each is not None and each >= target), None)
 
 
-def ratio(one: float | None, base: float | None) -> float | None:
-    """Divide one by the other, where both are known and there is something to divide by."""
-    return None if one is None or not base else one / base
-
-
 @dataclass(frozen=True)
 class Spent:
-    """The cost of a recorded run, and of waiting in it; `None` where not measured."""
+    """The cost of a recorded run, and of waiting in it; NaN where not measured."""
 
     price: Price
-    usd: float | None
+    usd: float
     """Cost from its start to its end, the start of the program included."""
-    waited_usd: float | None = None
+    waited_usd: float = nan
     """Cost of the time within steps in which the device waited, in the part of the run that was judged."""
-    waited_share: float | None = None
+    waited_share: float = nan
     """Share of the judged part, 0..1, that was such waiting."""
     waiter: str = "device"
     """Who waited: the training itself where the processor is the device."""
-    boundary_usd: float | None = None
+    boundary_usd: float = nan
     """Cost of the time outside the steps in the part that was judged: validation, checkpoints."""
-    boundary_share: float | None = None
+    boundary_share: float = nan
     """Share of the judged part, 0..1, that lay outside the steps."""
 
 
 def spent(price: Price, duration_s: float | None, facts: Sequence[Facts]) -> Spent:
     """Price a run. `facts` are those of its ranks: the machine waits as their devices do on average."""
-    told = [(share, boundary(each.shares)) for each in facts if (share := waiting(each.shares)) is not None]
-    usd = None if duration_s is None else price.of(duration_s)
-    found = Spent(price, usd, waiter=facts[0].waiter if facts else "device")
-    if not told or len(told) < len(facts):
+    found = Spent(price, price.of(nan if duration_s is None else duration_s))
+    waits = [waiting(each.shares) for each in facts]
+    if not facts or isnan(sum(waits)):
         return found
-    walls = [each.parts.wall_ns / 1e9 for each in facts]
-    (waited, waited_usd), (outside, outside_usd) = (
-        (mean(shares), price.of(mean(share * wall for share, wall in zip(shares, walls, strict=True))))
-        for shares in zip(*told, strict=True)
+    outside, walls = [boundary(each.shares) for each in facts], [each.parts.wall_ns / 1e9 for each in facts]
+    waited_usd, boundary_usd = (
+        price.of(mean(share * wall for share, wall in zip(shares, walls, strict=True))) for shares in (waits, outside)
     )
-    return replace(found, waited_usd=waited_usd, waited_share=waited, boundary_usd=outside_usd, boundary_share=outside)
+    return Spent(price, found.usd, waited_usd, mean(waits), facts[0].waiter, boundary_usd, mean(outside))
 
 
 # The cells of a comparison.
@@ -255,19 +241,20 @@ Tariff = Callable[[str, int | None, int], Price | None]
 
 @dataclass(frozen=True)
 class CellCost:
-    """The cost of a cell's training; `None` where not known."""
+    """The cost of a cell's training; NaN where not known."""
 
     cell: Cell
     price: Price | None
-    usd_per_epoch: float | None
+    """`None` where not known."""
+    usd_per_epoch: float
     """One pass over the data at the cell's rate within its steps; start, evaluation and checkpoints are not in it."""
-    waited_usd_per_epoch: float | None
+    waited_usd_per_epoch: float
     """Part of it for the time in which nothing was computed."""
-    ratio: float | None
+    ratio: float
     """`usd_per_epoch` over that of the chosen cell of the same net, else of its first cell of real data with a cost."""
     target_epochs: int | None
     """Epochs until the accuracy that was asked for; `None` if it was never reached."""
-    target_cost_usd: float | None
+    target_cost_usd: float
     """Cost of the epochs until that accuracy, evaluation included."""
 
     @property
@@ -286,7 +273,7 @@ def setting_of(
     """Make a comparison's setting: the prices of its places, the accuracy to be reached, what cells are set beside
     (`is_at`), and whether prices are of the whole machine, with everything that runs on it; `None` without a price."""
     told = [
-        {"device": device, "threads": threads, "ranks": ranks, "price": asdict(price)}
+        {"device": device, "threads": threads, "ranks": ranks, "price": structs.asdict(price)}
         for device, threads, ranks in dict.fromkeys(places)
         if (price := tariff(device, threads, ranks)) is not None
     ]
@@ -319,19 +306,20 @@ def cell_costs(cells: Sequence[Cell], setting: Mapping[str, Any]) -> list[CellCo
         device, threads, _ = where = place_of(cell)
         price, rate, samples = prices.get(where), cell.samples_per_s, cell.samples(setting)
         shares = {} if cell.typical is None else ranks_figures.shares(cell.typical)
-        share, usd, waited = waiting(shares), None, None
+        whole = reached_usd = nan
         # Steps that do nothing make no epoch of a training.
         if price is not None and rate is not None and rate.value and samples is not None and cell.feed != "loader-only":
-            usd = price.of(samples / rate.value * (1 - boundary(shares)))
-            waited = None if share is None else price.of(samples / rate.value * share)
-        if usd is not None and cell.feed == "real" and (chosen is None or is_at(chosen, device, threads)):
+            whole = price.of(samples / rate.value)
+        usd, waited_usd = whole * (1 - boundary(shares)), whole * waiting(shares)
+        if not isnan(usd) and cell.feed == "real" and (chosen is None or is_at(chosen, device, threads)):
             bases.setdefault(cell.axes.get("net"), usd)
         epochs = _epochs(cell)
         reached = first_reaching([(each.get("evaluation") or {}).get("accuracy") for each in epochs], target)
-        until = sum(each["seconds"] for each in epochs[:reached]) if reached is not None else None
-        spent_usd = None if until is None or price is None else price.of(until)
-        made.append(CellCost(cell, price, usd, waited, None, reached, spent_usd))
-    return [replace(each, ratio=ratio(each.usd_per_epoch, bases.get(each.cell.axes.get("net")))) for each in made]
+        if price is not None and reached is not None:
+            reached_usd = price.of(sum(each["seconds"] for each in epochs[:reached]))
+        made.append(CellCost(cell, price, usd, waited_usd, nan, reached, reached_usd))
+    # A cell that costs nothing is no measure for others.
+    return [replace(each, ratio=each.usd_per_epoch / (bases.get(each.cell.axes.get("net")) or nan)) for each in made]
 
 
 def _epochs(cell: Cell) -> Sequence[Mapping[str, Any]]:
@@ -351,8 +339,8 @@ class EpochLog:
     """Name of the training."""
     machine: str
     """Its folder's path, from the folder that was named on."""
-    epochs: tuple[tuple[float, float | None, float | None], ...]
-    """(seconds, loss on the training data, accuracy on held-out data, 0..1) an epoch; `None`: not logged."""
+    epochs: tuple[tuple[float, float, float], ...]
+    """(seconds, loss on the training data, accuracy on held-out data, 0..1) an epoch; NaN: not logged."""
 
 
 def read_logs(folder: Path) -> tuple[list[EpochLog], list[str]]:
@@ -379,8 +367,8 @@ def read_logs(folder: Path) -> tuple[list[EpochLog], list[str]]:
         there.append((file.stem.removesuffix(FRAMEWORK), str(below) if below.parts else folder.resolve().name))
         try:
             logs.append(EpochLog(*there[-1], _epochs_of(file)))
-        except DataError as error:
-            problems.append(str(error))
+        except (OSError, csv.Error, ValueError) as error:
+            problems.append(f"{file} is not a log of epochs: {error}.")
     if not logs:
         raise DataError(f"no log in {folder} can be used. The first: {problems[0]}")
     longest = {log.test: max(len(each.epochs) for each in logs if each.test == log.test) for log in logs}
@@ -395,71 +383,46 @@ def read_logs(folder: Path) -> tuple[list[EpochLog], list[str]]:
     return [log for log in logs if len(log.epochs) == longest[log.test]], problems
 
 
-def _epochs_of(file: Path) -> tuple[tuple[float, float | None, float | None], ...]:
-    """Read a file with columns `epoch` (from 0), `elapsed` (seconds, validation included), and, where known, `loss`,
-    `acc`, `val_loss` and `val_acc`.
-
-    Raises:
-        DataError: it is not such a log, or ends in the midst of a line.
-    """
-    try:
-        text = file.read_text(encoding="utf-8")
-        head, *rows = list(csv.reader(text.splitlines())) or [[]]
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
-    except csv.Error as error:
-        raise DataError(f"{file} is not a log of epochs: {error}.") from error
-    if not {"epoch", "elapsed"} <= set(head) <= {"epoch", "elapsed", "loss", "acc", "val_loss", "val_acc"}:
-        raise DataError(f"{file} is not a log of epochs: its first line is {','.join(head)!r}.")
+def _epochs_of(file: Path) -> tuple[tuple[float, float, float], ...]:
+    """Read a file with columns `epoch` (from 0), `elapsed` (seconds, validation included), and, where known, `loss`
+    and `val_acc`. What is wrong with it is raised as an error of reading or of a value."""
+    text = file.read_text(encoding="utf-8")
     if not text.endswith("\n"):
-        raise DataError(f"{file} is cut off: its last line does not end.")
-    if not rows:
-        raise DataError(f"{file} has no epoch.")
-    epochs = []
-    for number, row in enumerate(rows):
-        at = f"{file}, line {number + 2}"
-        if len(row) != len(head):
-            raise DataError(f"{at}: {len(row)} values for {len(head)} columns.")
-        values, known = dict(zip(head, row, strict=True)), dict[str, float]()
-        for key, value in values.items():
-            try:
-                known |= {key: float(value)} if value else {}
-            except ValueError:
-                known[key] = math.nan
-            if not math.isfinite(known.get(key, 0.0)):
-                raise DataError(f"{at}: {key} is {value!r}, not a number.")
-        if known.get("epoch") != number:
-            raise DataError(f"{at}: epoch is {values['epoch']!r}, but should be {number}.")
-        if known.get("elapsed", 0) <= 0:
-            raise DataError(f"{at}: elapsed is {values['elapsed']!r}, not a time.")
-        epochs.append((known["elapsed"], known.get("loss"), known.get("val_acc")))
-    return tuple(epochs)
+        raise ValueError("it is cut off, as its last line does not end")
+    names, lines = ("epoch", "elapsed", "loss", "val_acc"), csv.DictReader(text.splitlines())
+    rows = [[float(line.get(name) or nan) for name in names] for line in lines]
+    if not rows or [number for number, *_ in rows] != list(range(len(rows))):
+        raise ValueError("column epoch does not count from 0")
+    if not all(0 < seconds < inf for _, seconds, *_ in rows):
+        raise ValueError("column elapsed has what is no time")
+    return tuple((seconds, loss, accuracy) for _, seconds, loss, accuracy in rows)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bill:
-    """The cost of one training of some epochs on one machine; costs are `None` without a price."""
+    """The cost of one training of some epochs on one machine; figures are NaN where not known."""
 
     test: str
     machine: str
     price: Price | None
+    """`None` where not known: then there are no costs."""
     epochs: int
     median_s_per_epoch: float
     total_s: float
-    cost_usd: float | None
-    cost_usd_per_epoch: float | None
+    cost_usd: float
+    cost_usd_per_epoch: float
     """Cost of the median epoch."""
-    time_ratio: float | None = None
-    """`total_s` over that of the same training on the machine chosen for comparison; `None` where it did not run."""
-    cost_ratio: float | None = None
-    """`cost_usd` over that of the same training on the machine chosen for comparison; `None` where it did not run."""
-    accuracy: float | None
-    """Accuracy on held-out data after the last epoch, 0..1; `None` where not logged."""
-    loss: float | None
-    """Loss on the training data in the last epoch; `None` where not logged."""
+    time_ratio: float = nan
+    """`total_s` over that of the same training on the machine chosen for comparison."""
+    cost_ratio: float = nan
+    """`cost_usd` over that of the same training on the machine chosen for comparison."""
+    accuracy: float
+    """Accuracy on held-out data after the last epoch, 0..1."""
+    loss: float
+    """Loss on the training data in the last epoch."""
     target_epoch: int | None
     """The first epoch, from 1, that reached the accuracy asked for; `None` if none did."""
-    target_cost_usd: float | None
+    target_cost_usd: float
     """Cost of all epochs up to that one."""
 
 
@@ -480,11 +443,8 @@ def bills(
     for log in logs:
         seconds, losses, accuracies = zip(*log.epochs, strict=True)
         price, reached = prices.of_logs(log.machine.rpartition("/")[2]), first_reaching(accuracies, target)
-        total, typical = sum(seconds), median(seconds)
-        until = None if reached is None else sum(seconds[:reached])
-        cost, of_epoch, of_target = (
-            None if price is None or time is None else price.of(time) for time in (total, typical, until)
-        )
+        total, typical, until = sum(seconds), median(seconds), nan if reached is None else sum(seconds[:reached])
+        cost, of_epoch, of_target = (nan if price is None else price.of(time) for time in (total, typical, until))
         bill = Bill(
             test=log.test,
             machine=log.machine,
@@ -500,11 +460,11 @@ def bills(
             target_cost_usd=of_target,
         )
         made.append(bill)
-    bases = {each.test: each for each in made if each.machine == base}
-    pairs = [(each, bases.get(each.test)) for each in made]
+    of_base = {each.test: (each.total_s, each.cost_usd or nan) for each in made if each.machine == base}
+    ratios = [of_base.get(each.test, (nan, nan)) for each in made]
     return [
-        replace(e, time_ratio=ratio(e.total_s, of.total_s), cost_ratio=ratio(e.cost_usd, of.cost_usd)) if of else e
-        for e, of in pairs
+        replace(each, time_ratio=each.total_s / time, cost_ratio=each.cost_usd / cost)
+        for each, (time, cost) in zip(made, ratios, strict=True)
     ]
 
 

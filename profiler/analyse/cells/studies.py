@@ -88,10 +88,10 @@ class Differential:
     expected: Range | None
     """Rate that both limits together allow; `None` where one side was not run."""
     measured: Range
-    epoch_s: Mapping[str, float | None]
-    """Seconds for one pass over the data, by rate; `None` where the number of samples is not known."""
-    deviation_pct: float | None
-    """Percent by which the training took longer than expected, negative where it took less; `None` as `expected`."""
+    epoch_s: Mapping[str, float]
+    """Seconds for one pass over the data, by rate; NaN where the number of samples is not known, or not run."""
+    deviation_pct: float
+    """Percent by which the training took longer than expected, negative where it took less; NaN without `expected`."""
     agrees: bool | None
     """Whether the measured time is the expected one, about; `None` as `expected`."""
     overlaps: bool
@@ -105,32 +105,27 @@ def differentials(cells: Sequence[Cell], setting: Mapping[str, Any]) -> tuple[Di
     """Test every training that ran and of which the net alone or the loader alone ran as well. Not a training of
     several phases: its rate is a mixture. `setting`: the comparison's."""
 
-    def closest(partners: Sequence[Cell]) -> Cell | None:
-        """Choose the one that shares most with the cell, the net before all else; `None` of none."""
+    def alone(feed: str, real: Cell, axes: Sequence[str]) -> Cell | None:
+        """Choose the cell of that feed at one place with another on these axes: of one net, else one whose batches
+        weigh the same; `None` of none."""
 
-        def alike(other: Cell) -> tuple[bool, int]:
-            shared = sum(other.axes.get(name) == value for name, value in cell.axes.items())
-            return same_place(other, cell, ("net",)), shared + (other.pipeline == cell.pipeline)
+        def apart(each: Cell) -> float:
+            theirs, mine = (median_of_known(f.loader.mean_batch_bytes for f in of.facts) or nan for of in (each, real))
+            return 0.0 if same_place(each, real, ("net",)) else abs(theirs / mine - 1)
 
-        return max(partners, key=alike, default=None)
-
-    def same_data(other: Cell) -> bool:
-        """Whether batches are those of the cell: of one net, or by what they weigh."""
-        theirs, mine = (median_of_known(f.loader.mean_batch_bytes for f in each.facts) for each in (other, cell))
-        weigh_alike = bool(mine and theirs) and abs((theirs or 0) / (mine or 1) - 1) <= SAME_BYTES
-        return same_place(other, cell, ("net",)) or weigh_alike
+        there = [each for each in ran if each.feed == feed and same_place(each, real, axes)]
+        return min((each for each in there if apart(each) <= SAME_BYTES), key=apart, default=None)
 
     ran = [cell for cell in cells if cell.ran]
-    found = []
-    for cell in ran:
-        if cell.feed == "real" and cell.axes.get("plan") is None:
-            # The net on its device, whatever loader and augmentation are named beside it.
-            net = closest([each for each in ran if each.feed == "synthetic" and same_place(each, cell, _NET)])
-            alone = [each for each in ran if each.feed == "loader-only" and same_place(each, cell, _LOADER)]
-            loader = closest([each for each in alone if same_data(each)])
-            if net is not None or loader is not None:
-                found.append(_differential(cell, net, loader, cell.samples(setting)))
-    return tuple(found)
+    # The net on its device, whatever loader and augmentation are named beside it.
+    tested = [
+        (cell, alone("synthetic", cell, _NET), alone("loader-only", cell, _LOADER))
+        for cell in ran
+        if cell.feed == "real" and cell.axes.get("plan") is None
+    ]
+    return tuple(
+        _differential(cell, net, loader, cell.samples(setting)) for cell, net, loader in tested if net or loader
+    )
 
 
 def _differential(cell: Cell, net: Cell | None, loader: Cell | None, samples: int | None) -> Differential:
@@ -141,36 +136,31 @@ def _differential(cell: Cell, net: Cell | None, loader: Cell | None, samples: in
     # A device with a queue computes on while the training's own thread makes the next batch; a processor cannot do both
     # in one thread.
     overlaps = facts is None or facts.device_kind != "cpu" or not facts.made_in_training
-    expected, deviation, agrees, reasons = None, None, None, list[Reason]()
+    expected, deviation, agrees, reasons = None, nan, None, list[Reason]()
     limit: Limit | None = None
-    if alone is not None and loading is not None and net is not None and loader is not None:
+    if alone is not None and loading is not None:
         pairs = ((alone.value, loading.value), (alone.low, loading.low), (alone.high, loading.high))
         value, low, high = (min(pair) if overlaps else 1 / (1 / pair[0] + 1 / pair[1]) for pair in pairs)
         expected = Range(value, low, high, min(alone.repeats, loading.repeats))
         deviation = expected.value / measured.value - 1
         agrees = abs(deviation) <= AGREES_WITHIN
-        alike = abs(alone.value / loading.value - 1) <= BALANCED
-        limit = "both" if alike else "net" if alone.value < loading.value else "loader"
+        apart = alone.value / loading.value
+        limit = "both" if abs(apart - 1) <= BALANCED else "net" if apart < 1 else "loader"
         if not agrees:
-            known = [each.typical.facts for each in (cell, net, loader) if each.typical is not None]
-            runs = [each for each in known if each is not None]
+            runs = [each.typical.facts for each in (cell, net, loader) if each and each.typical and each.typical.facts]
             reasons = [Reason("noise", "repeated runs of one cell differ as much")] * measured.meets(expected)
-            reasons += _signs(runs, overlaps, alone, loading, measured, expected) if len(runs) == 3 else []
-            nearly = min(alone.value, loading.value) / max(alone.value, loading.value) >= NEARLY_BALANCED
-            if not reasons and deviation > 0 and nearly:
+            reasons += _signs(runs, alone, loading, measured, expected) if len(runs) == 3 else []
+            if not reasons and deviation > 0 and min(apart, 1 / apart) >= NEARLY_BALANCED:
                 words = "net and loader are almost equally fast, so each waits for the other's slow batches"
                 reasons.append(Reason("balanced", words))
             reasons = reasons or [Reason("unknown", "these runs do not show why")]
     rates = {"net_alone": alone, "loader_alone": loading, "expected": expected, "measured": measured}
-    seconds = {name: None if samples is None or rate is None else samples / rate.value for name, rate in rates.items()}
-    percent = None if deviation is None else 100 * deviation
-    beside = seconds, percent, agrees, overlaps, limit, tuple(reasons)
+    seconds = {name: nan if samples is None or rate is None else samples / rate.value for name, rate in rates.items()}
+    beside = seconds, 100 * deviation, agrees, overlaps, limit, tuple(reasons)
     return Differential(cell, alone, loading, expected, measured, *beside)
 
 
-def _signs(
-    runs: Sequence[Facts], overlaps: bool, alone: Range, loading: Range, measured: Range, expected: Range
-) -> list[Reason]:
+def _signs(runs: Sequence[Facts], alone: Range, loading: Range, measured: Range, expected: Range) -> list[Reason]:
     """Name what the three recordings show of a time that was not expected, likeliest first."""
     training, net, loader = runs
     # Excess time as a share of the expected and of the measured time; negative where there was less.
@@ -192,16 +182,14 @@ def _signs(
         words = f"other programs used {used:.1f} CPUs of a full machine: run it again without them"
         found.append(Reason("foreign_load", words))
     budget, of_net, of_loader = loader.sampled.cpu_budget, net.sampled.tree_cpus, loader.sampled.tree_cpus
-    if longer > 0 and budget == budget:
+    if longer > 0 and budget == budget and not isnan(of_net + of_loader):
         # Both together need more CPUs than there are, where each alone has them all to itself: CPU seconds that a
         # sample takes are what a net and a loader each took of the CPUs while they had them alone.
-        if isnan(of_net + of_loader):
-            if net.device_kind == "cpu" and overlaps:
-                found.append(Reason("cpu_shared", f"the net computes on the same {budget:g} CPUs as the loader"))
-        elif (per_sample := of_net / alone.value + of_loader / loading.value) * expected.value > budget * _SPARE:
+        per_sample = of_net / alone.value + of_loader / loading.value
+        if (needed := per_sample * expected.value) > budget * _SPARE:
             words = (
-                f"at that rate net and loader together need {per_sample * expected.value:.1f} CPUs; there are "
-                f"{budget:g}, enough for {budget / per_sample:.4g} samples/s"
+                f"at that rate net and loader together need {needed:.1f} CPUs; there are {budget:g}, enough for "
+                f"{budget / per_sample:.4g} samples/s"
             )
             found.append(Reason("cpu_shared", words))
     making = [facts.loader.make_ms_per_sample or nan for facts in (training, loader)]
@@ -389,10 +377,10 @@ class Augmentation:
 
     cell: Cell
     """The augmented one."""
-    plain_epoch_s: float | None
-    """Time of an epoch without augmenting; `None` where the number of samples is not known."""
-    augmented_epoch_s: float | None
-    """Time of an epoch with it; `None` where the number of samples is not known."""
+    plain_epoch_s: float
+    """Seconds for an epoch without augmenting; NaN where the number of samples is not known."""
+    augmented_epoch_s: float
+    """Seconds for an epoch with it; NaN where the number of samples is not known."""
     cost_pct: float
     """Time that augmenting adds, percent of that without."""
     free: bool
@@ -418,7 +406,7 @@ def augmentations(
         if plain is None or plain.samples_per_s is None or cell.samples_per_s is None:
             continue
         fast, slow, samples = plain.samples_per_s, cell.samples_per_s, cell.samples(setting)
-        plain_s, augmented_s = (None if samples is None else samples / rate.value for rate in (fast, slow))
+        plain_s, augmented_s = (nan if samples is None else samples / rate.value for rate in (fast, slow))
         limit = next((each.limit for each in tested if each.cell is cell), None)
         doubt = too_little(cell) or too_little(plain)
         sure = doubt is None and not fast.meets(slow)
@@ -431,22 +419,19 @@ def _of_epochs(cell: Cell) -> Augmentation | None:
     """Compare the two kinds of epochs of a training whose plan has both; `None` of any other."""
     pairs: list[tuple[list[float], list[float]]] = []
     for run in (run for each in results([cell]) for run in each.runs):
-        kinds: dict[bool, list[float]] = {}
-        for epoch in run["epochs"]:
-            if epoch.get("seconds"):
-                kinds.setdefault(bool(epoch.get("augment")), []).append(float(epoch["seconds"]))
-        if len(kinds) == 2:
+        told = [(bool(e.get("augment")), float(e["seconds"])) for e in run["epochs"] if e.get("seconds")]
+        off, on = ([seconds for augmented, seconds in told if augmented is kind] for kind in (False, True))
+        if off and on:
             # The first of each kind starts something, and is left out where there are more.
-            pairs.append((kinds[False][1:] or kinds[False], kinds[True][1:] or kinds[True]))
+            pairs.append((off[1:] or off, on[1:] or on))
     if not pairs:
         return None
     plain, augmented = (median(median(pair[which]) for pair in pairs) for which in (0, 1))
-    cost = augmented / plain - 1
-    costs = [median(on) / median(off) - 1 for off, on in pairs]
+    cost, costs = augmented / plain - 1, [median(on) / median(off) - 1 for off, on in pairs]
     sure = max(costs) - min(costs) < abs(cost)
     if len(pairs) == 1:
-        (off, on), several = pairs[0], len(pairs[0][0]) > 1 and len(pairs[0][1]) > 1
-        sure = several and (max(off) < min(on) or max(on) < min(off))
+        off, on = pairs[0]
+        sure = len(off) > 1 < len(on) and (max(off) < min(on) or max(on) < min(off))
     doubt = too_little(cell, sum(map(sum, pairs[0])))
     return Augmentation(cell, plain, augmented, 100 * cost, cost < FREE, sure and doubt is None, doubt)
 
@@ -631,6 +616,11 @@ class Roofline:
         rate = cell.samples_per_s
         return None if cell.status != "ok" or rate is None else rate.value / self.limit
 
+    def reached(self, cells: Iterable[Cell]) -> list[tuple[float, Cell]]:
+        """Give (share of the limit, cell) of those that have a share, the fastest first."""
+        found = [(share, cell) for cell in cells if (share := self.share(cell))]
+        return sorted(found, key=lambda pair: -pair[0])
+
 
 def roofline(told: Mapping[str, Any]) -> Roofline | None:
     """Read a roofline as measured; `None` where nothing was.
@@ -649,10 +639,9 @@ def roofline(told: Mapping[str, Any]) -> Roofline | None:
         return None
     one_core = 1 / sum(1 / part.one_core.value for part in making)
     limit, bound_by = 1 / sum(1 / part.all_cores.value for part in making), MAKING
-    slowest = min((part for part in parts if part.kind == BESIDE), key=lambda part: part.all_cores.value, default=None)
-    if slowest is not None and slowest.all_cores.value < limit:
-        one_core, limit = min(one_core, slowest.one_core.value), slowest.all_cores.value
-        bound_by = slowest.name
+    for part in parts:
+        if part.kind == BESIDE and part.all_cores.value < limit:
+            one_core, limit, bound_by = min(one_core, part.one_core.value), part.all_cores.value, part.name
     libraries = told["place"], told["decoder"], told["transformer"]
     return Roofline(*libraries, told["cores"], one_core, limit, bound_by, tuple(parts))
 
@@ -665,32 +654,3 @@ def rooflines(setting: Mapping[str, Any]) -> list[Roofline]:
 def of_limit(cell: Cell, among: Sequence[Roofline]) -> float | None:
     """Give a cell's rate over the limit of its samples, 0 to 1; `None` where that has no limit, or it did not run."""
     return next((share for each in among if (share := each.share(cell)) is not None), None)
-
-
-@dataclass(frozen=True)
-class SampleTime:
-    """The time a sample takes: of the limit by part, of a loader as a whole."""
-
-    name: str
-    samples_per_s: float
-    parts: tuple[tuple[str, float], ...]
-    """Names and ms, which sum up to all of it; of a loader one without a name."""
-    share: float
-    """Rate over the limit, 0 to 1."""
-
-    @property
-    def ms(self) -> float:
-        return sum(ms for _, ms in self.parts)
-
-
-def sample_times(found: Roofline, cells: Sequence[Cell]) -> list[SampleTime]:
-    """Give the time of the limit, and of whatever of these cells it is of, the fastest first."""
-    parts = tuple((part.name, 1e3 / part.all_cores.value) for part in found.making)
-    if found.bound_by != MAKING:
-        parts = ((found.bound_by, 1e3 / found.limit),)
-    loaders = []
-    for cell in cells:
-        if share := found.share(cell):
-            rate = share * found.limit
-            loaders.append(SampleTime(f"{cell.pipeline}, batch {cell.batch_size}", rate, (("", 1e3 / rate),), share))
-    return [SampleTime("limit", found.limit, parts, 1.0), *sorted(loaders, key=lambda each: each.ms)]

@@ -10,18 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
+from ...analyse.cells import studies
 from ...analyse.cells.batch_size import BatchVerdict
 from ...analyse.cells.comparison import Cell, Comparison
 from ...analyse.cells.cost import Bill, CellCost, cell_costs
-from ...analyse.cells.studies import (
-    Roofline,
-    augmentations,
-    differentials,
-    of_limit,
-    results,
-    rooflines,
-    scaling,
-)
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.statistics import Estimate, Range
 from .encode import Json, builtins, finding
@@ -30,7 +22,7 @@ from .run import breakdown
 
 def comparison(result: Comparison, setting: Mapping[str, Any]) -> Json:
     """Give a table, as `whyidle-compare` version 1. `setting`: scenario, device, cpu_budget, dataset, …"""
-    tested = differentials(result.cells, setting)
+    tested = studies.differentials(result.cells, setting)
     groups: list[Json] = [
         {
             "axes": each.axes,  # on which groups differ: cells of one train the same thing under the same conditions
@@ -50,9 +42,9 @@ def comparison(result: Comparison, setting: Mapping[str, Any]) -> Json:
         "groups": groups,
         "batch_verdicts": {loader: batch_verdict(each) for loader, each in result.batch_verdicts.items()},
         "differential": [name(each.cell) | as_json(each) for each in tested],
-        "augmentation": [name(e.cell) | as_json(e) for e in augmentations(result.cells, tested, setting)],
-        "roofline": as_json(rooflines(setting)),  # of each kind of samples, where measured
-        "scaling": as_json(scaling(result.cells)),
+        "augmentation": [name(e.cell) | as_json(e) for e in studies.augmentations(result.cells, tested, setting)],
+        "roofline": as_json(studies.rooflines(setting)),  # of each kind of samples, where measured
+        "scaling": as_json(studies.scaling(result.cells)),
     }
     return builtins(told)
 
@@ -64,7 +56,7 @@ def name(cell: Cell) -> Json:
 
 def cells(of: Sequence[Cell], setting: Mapping[str, Any]) -> list[Json]:
     """Give each cell's figures, those of the run whose throughput is the median. `setting`: the comparison's."""
-    costs, limits = cell_costs(of, setting), rooflines(setting)
+    costs, limits = cell_costs(of, setting), studies.rooflines(setting)
     several = len({row.host for cell in of for row, _ in cell.counted} - {None}) > 1
     made = []
     for number, cell in enumerate(of):
@@ -73,8 +65,8 @@ def cells(of: Sequence[Cell], setting: Mapping[str, Any]) -> list[Json]:
     return made
 
 
-def _cell(cell: Cell, cost: CellCost | None, limits: Sequence[Roofline]) -> Json:
-    row, verdict, found = cell.typical_row, cell.verdict, next(iter(results([cell])), None)
+def _cell(cell: Cell, cost: CellCost | None, limits: Sequence[studies.Roofline]) -> Json:
+    row, verdict, found = cell.typical_row, cell.verdict, next(iter(studies.results([cell])), None)
     told = name(cell) | {
         "repeats": len(cell.analyses),
         "status": cell.status,  # `ok`, `oom`, `failed`, `skipped` or `stopped`
@@ -94,7 +86,7 @@ def _cell(cell: Cell, cost: CellCost | None, limits: Sequence[Roofline]) -> Json
             ({"Acc": (run["evaluation"] or {}).get("accuracy"), "Time": run["train_s"]} if named else {}) | dict(run)
             for run in found.runs
         ]
-    if (reached := of_limit(cell, limits)) is not None:
+    if (reached := studies.of_limit(cell, limits)) is not None:
         told["of_limit_pct"] = 100 * reached  # of the most that this machine can prepare
     told["cost_usd"] = None if cost is None else cost.usd_per_epoch
     if cost is not None:
@@ -122,7 +114,7 @@ def batch_verdict(verdict: BatchVerdict) -> Json:
     }
 
 
-def roofline(found: Roofline, setting: Mapping[str, Any]) -> Json:
+def roofline(found: studies.Roofline, setting: Mapping[str, Any]) -> Json:
     """Give what `roofline` measured by itself, as `whyidle-roofline` version 1. `setting`: `what` was
     measured, as it was named; `dataset` as the data describe themselves; `size` in pixels of the square that
     files are resized to, `null` of a scenario, whose nets say that; `batch_size`, `rounds`, and `notices` of

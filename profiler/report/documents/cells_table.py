@@ -34,12 +34,20 @@ def head(words: str, emulated: bool) -> str:
     return f"emulated\n{words}" if emulated else words
 
 
-def value_of(rate: Range | None, form: str = ".1f", unit: str = "", ranged: bool = False, scale: float = 1.0) -> str:
-    """Write a figure with the range of its repeats, where asked for: `1.92 (1.85-1.99)`."""
-    if rate is None:
+def value_of(
+    of: Range | None,
+    form: str = ".1f",
+    unit: str = "",
+    ranged: bool = False,
+    scale: float = 1.0,
+    of_range: str | None = None,
+) -> str:
+    """Write a figure with the range of its repeats, where asked for, in its form or one of their own: `1.92
+    (1.85-1.99)`."""
+    if of is None:
         return NOT_MEASURED
-    said = f"{scale * rate.value:{form}}{unit}"
-    return f"{said} ({scale * rate.low:{form}}-{scale * rate.high:{form}})" if ranged and rate.repeated else said
+    said, bounds = f"{scale * of.value:{form}}{unit}", of_range or form
+    return f"{said} ({scale * of.low:{bounds}}-{scale * of.high:{bounds}})" if ranged and of.repeated else said
 
 
 def table_of(
@@ -180,10 +188,7 @@ def namer(cells: Sequence[Cell]) -> Callable[[Cell], str]:
 
 def rate_words(cell: Cell, ranged: bool = False) -> str:
     """Write samples/s, or what became of the cell."""
-    rate = cell.samples_per_s
-    if cell.status != "ok" or rate is None:
-        return cell.status
-    return f"{rate.value:5.1f}" + (f" ({rate.low:.0f}-{rate.high:.0f})" if ranged and len(cell.facts) > 1 else "")
+    return value_of(cell.samples_per_s, "5.1f", ranged=ranged, of_range=".0f") if cell.ran else cell.status
 
 
 def shares_of(cell: Cell) -> Mapping[str, float] | None:

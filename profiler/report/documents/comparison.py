@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from math import nan
 from typing import Any
 
 from ...analyse.causes.diagnosis import LEAST_STEPS
 from ...analyse.causes.finding import Finding
+from ...analyse.cells import studies
 from ...analyse.cells.batch_size import BatchVerdict
 from ...analyse.cells.comparison import Cell, Comparison, Group, foreign_cpus, label, varying
-from ...analyse.cells.studies import (
-    AGREES_WITHIN,
-    FREE,
-    Augmentation,
-    CellResult,
-    Curve,
-    Differential,
-    Held,
-    Point,
-    augmentations,
-    differentials,
-    free_on_one_device,
-    metrics_by_batch_size,
-    results,
-    rooflines,
-    scaling,
-)
 from ...analyse.statistics import Range
 from ..document import (
     MOST_BRIEF,
@@ -64,7 +49,7 @@ from .cells_table import (
     value_of,
 )
 from .cost import cost_blocks
-from .roofline import roofline_blocks
+from .roofline import roofline_blocks, three_digits
 
 MOST_ROWS, SCREEN = 12, 36
 """Rows of the table in the short version, and its lines in all."""
@@ -81,7 +66,9 @@ def comparison_document(result: Comparison, setting: dict[str, Any]) -> Document
 
 def _blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     yield from _head(result, setting)
-    yield table_of(result.cells, _emulated(setting), "budget" in setting, legend=True, limits=rooflines(setting))
+    yield table_of(
+        result.cells, _emulated(setting), "budget" in setting, legend=True, limits=studies.rooflines(setting)
+    )
     if wrong := list(errors(result)):
         yield Space()
         yield from (Paragraph(toned(words, "yellow")) for words in wrong)
@@ -351,26 +338,22 @@ def _slowest(group: Group) -> tuple[Cell | None, float]:
 def _fastest(groups: Sequence[Group], emulated: bool) -> Iterator[TableColumn]:
     """Give each group a line with its fastest cell."""
 
-    def namer_of(group: Group) -> Callable[[Cell], str]:
+    def named(group: Group, cells: Iterable[Cell]) -> str:
         """Name cells of a group, with the loader wherever the store is named."""
-        name = namer(group.cells)
-        if "store" not in varying(group.cells) or len({cell.pipeline for cell in group.cells}) > 1:
-            return name
-        return lambda cell: f"{cell.pipeline} {name(cell)}"
+        name, alone = namer(group.cells), len({cell.pipeline for cell in group.cells}) == 1
+        loader = "store" in varying(group.cells) and alone
+        return ", ".join(f"{cell.pipeline} {name(cell)}" if loader else name(cell) for cell in cells)
 
     def slower(group: Group) -> str:
         cell, ratio = _slowest(group)
-        return "" if cell is None else f"{ratio:.1f}× {namer_of(group)(cell)}"
-
-    def ties(group: Group) -> str:
-        return ", ".join(map(namer_of(group), group.ties))
+        return "" if cell is None else f"{ratio:.1f}× {named(group, [cell])}"
 
     ran = [group for group in groups if group.best is not None]
     best = [group.best for group in ran if group.best is not None]
     yield from place_columns(best, axes_shown([cell for group in groups for cell in group.cells]), whole=True)
     yield column(head("samples/s", emulated), best, lambda cell: value_of(cell.samples_per_s))
     yield column("against the slowest", ran, slower, 2, right=False)
-    yield column("equally fast", ran, ties, 1, right=False, folds_to=14)
+    yield column("equally fast", ran, lambda group: named(group, group.ties), 1, right=False, folds_to=14)
 
 
 def _verdicts(result: Comparison) -> Iterator[Paragraph]:
@@ -384,8 +367,7 @@ def _verdicts(result: Comparison) -> Iterator[Paragraph]:
     for cause, having in sorted(causes.items(), key=lambda item: (item[0] == "none", -len(item[1]))):
         where = "; ".join(name(cell) for cell, _ in having)
         if len(having) > MOST_NAMED:
-            everywhere = len(having) == len(judged)
-            where = f"all {len(judged)} cells" if everywhere else f"{len(having)} of {len(judged)} cells"
+            where = f"{'all' if len(having) == len(judged) else f'{len(having)} of'} {len(judged)} cells"
         said = f": {where}."
         worst = max((verdict for _, verdict in having), key=lambda verdict: verdict.share)
         if cause != "none":
@@ -398,11 +380,11 @@ def _verdicts(result: Comparison) -> Iterator[Paragraph]:
 
 def studied(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     """Say what the cells say together, each part below a line in bold."""
-    yield from _scaling_blocks(scaling(result.cells))
+    yield from _scaling_blocks(studies.scaling(result.cells))
     yield from _differential_blocks(result.cells, setting)
     yield from _results_blocks(result, setting)
     yield from cost_blocks(result.cells, setting)
-    yield from roofline_blocks(rooflines(setting), result.cells)
+    yield from roofline_blocks(studies.rooflines(setting), result.cells)
 
 
 def findings(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
@@ -415,14 +397,10 @@ def findings(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
 
 def sweeps(result: Comparison) -> dict[str, BatchVerdict]:
     """Give the effect of the batch size on trainings with a loader, by the name of that."""
-
-    def name(cell: Cell, names: Sequence[str]) -> str:
-        return f"{label(cell, names)} {cell.pipeline}".strip()
-
     cells = [cell for cell in result.cells if cell.feed == "real"]
-    names, shown = varying(result.cells), axes_shown(cells)
-    real = {name(cell, names): name(cell, shown) for cell in cells}
-    return {real[name]: verdict for name, verdict in result.batch_verdicts.items() if name in real}
+    ways = varying(result.cells), axes_shown(cells)
+    names = dict([f"{label(cell, way)} {cell.pipeline}".strip() for way in ways] for cell in cells)
+    return {names[name]: verdict for name, verdict in result.batch_verdicts.items() if name in names}
 
 
 def batch_size_blocks(verdicts: Mapping[str, BatchVerdict]) -> Iterator[Block]:
@@ -435,7 +413,7 @@ def batch_size_blocks(verdicts: Mapping[str, BatchVerdict]) -> Iterator[Block]:
 
 # What more ranks bring.
 
-HELD: dict[Held, str] = {
+HELD: dict[studies.Held, str] = {
     "per rank": "Speed-up by ranks, each with the same batch size",
     "total": "Speed-up by ranks, with the same batch size in total",
 }
@@ -447,7 +425,7 @@ WAIT_GOES, RATES_GO, SPEEDUPS_GO, EXCHANGE_GOES = 4, 3, 2, 1
 """Order in which columns go in a narrow terminal: the highest first."""
 
 
-def _scaling_blocks(every: Sequence[Curve]) -> Iterator[Block]:
+def _scaling_blocks(every: Sequence[studies.Curve]) -> Iterator[Block]:
     """Make a table for each way of holding the batch size, with the reasons for missing figures."""
     for held, title in HELD.items():
         for emulated in (False, True):
@@ -462,28 +440,27 @@ def _scaling_blocks(every: Sequence[Curve]) -> Iterator[Block]:
                 yield Paragraph(EXCHANGE, 1)
 
 
-def curve_names(curves: Sequence[Curve]) -> list[str]:
+def curve_names(curves: Sequence[studies.Curve]) -> list[str]:
     """Name what tells each from the others beside its batch size; nothing where that is all."""
     parts = [(curve.place, loader_of(curve.points[0].cell), curve.interconnect or "") for curve in curves]
     differing = [number for number in range(3) if len({each[number] for each in parts}) > 1]
     return [" ".join(word for number in differing if (word := each[number])) for each in parts]
 
 
-def _scaling(curves: Sequence[Curve], emulated: bool) -> Iterator[TableColumn]:
+def _scaling(curves: Sequence[studies.Curve], emulated: bool) -> Iterator[TableColumn]:
     points = [point for curve in curves for point in curve.points]
 
-    def rate(point: Point, ranged: bool = False) -> str:
-        found = point.samples_per_s
-        if found is None:
+    def rate(point: studies.Point, ranged: bool = False) -> str:
+        if point.samples_per_s is None:
             return "OOM" if point.status == "oom" else point.status
-        return f"{found.value:.1f}" + f" ({found.low:.0f}-{found.high:.0f})" * (ranged and found.repeated)
+        return value_of(point.samples_per_s, ranged=ranged, of_range=".0f")
 
-    def speedup(point: Point, ranged: bool = False) -> str:
+    def ratio(name: str, form: str, unit: str, scale: float, point: studies.Point, ranged: bool = False) -> str:
         # A cell without a rate has a mark in these columns.
-        return "-" if point.samples_per_s is None else value_of(point.speedup, ".2f", ranged=ranged)
+        return "-" if point.samples_per_s is None else value_of(getattr(point, name), form, unit, ranged, scale)
 
-    def efficiency(point: Point) -> str:
-        return "-" if point.samples_per_s is None else value_of(point.efficiency, ".0f", " %", scale=100)
+    def other(value: float | None, unit: str, digits: int) -> str:
+        return "" if value is None else f"{value:.{digits}f} {unit}"
 
     told = [
         said if point is curve.points[0] else ""
@@ -494,16 +471,15 @@ def _scaling(curves: Sequence[Curve], emulated: bool) -> Iterator[TableColumn]:
         yield TableColumn("", told, folds_to=10)
     yield column("batch", points, lambda point: str(point.batch_size))
     yield column("ranks", points, lambda point: str(point.ranks))
+    speedup, efficiency = partial(ratio, "speedup", ".2f", "", 1.0), partial(ratio, "efficiency", ".0f", " %", 100.0)
     for title, said, goes in (("samples/s", rate, RATES_GO), ("speed-up", speedup, SPEEDUPS_GO)):
         title = head(title, emulated)
         yield column(title, points, partial(said, ranged=True), goes, instead=column(title, points, said))
     yield column(head("efficiency", emulated), points, efficiency)
     if any(point.waiting_pct is not None for point in points):
-        yield column("wait", points, lambda p: "" if p.waiting_pct is None else percent(p.waiting_pct, 0), WAIT_GOES)
+        yield column("wait", points, lambda point: other(point.waiting_pct, "%", 0), WAIT_GOES)
     if any(point.exchange_ms is not None for point in points):
-        yield column(
-            "exchange", points, lambda p: "" if p.exchange_ms is None else f"{p.exchange_ms:.1f} ms", EXCHANGE_GOES
-        )
+        yield column("exchange", points, lambda point: other(point.exchange_ms, "ms", 1), EXCHANGE_GOES)
 
 
 # Net alone, loader alone, both together; and what augmentation costs.
@@ -516,7 +492,7 @@ LITTLE_PCT = 0.5
 
 def _differential_blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iterator[Block]:
     """Show what there is of both; nothing where the cells allow neither."""
-    tested = differentials(cells, setting)
+    tested = studies.differentials(cells, setting)
     both = [each for each in tested if each.expected is not None]
     emulated = "emulated " if _emulated(setting) else ""
     if both:
@@ -526,93 +502,82 @@ def _differential_blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iter
         overlaps = {each.overlaps for each in both}
         time = "The slower of the two" if True in overlaps else "The sum of the two"
         rule = time if len(overlaps) == 1 else f"{time}, or without overlap their sum,"
-        said = f"{rule} predicts the time of {agree} of {len(both)} trainings within {100 * AGREES_WITHIN:.0f} %."
+        said = (
+            f"{rule} predicts the time of {agree} of {len(both)} trainings within {100 * studies.AGREES_WITHIN:.0f} %."
+        )
         for limit in ("loader", "net"):
             if number := sum(each.limit == limit for each in both):
                 said += f" The {limit} is the limit in {number} of {len(both)}."
         yield Paragraph(said, 1)
         yield from _unexpected(both)
-    if dearer := augmentations(cells, tested, setting):
+    if dearer := studies.augmentations(cells, tested, setting):
         title = f"What augmentation costs{f' ({emulated}device)' if emulated else ''}"
         yield from _section(title, _augmentation(dearer))
         if doubts := [each.doubt or "runs differ by as much" for each in dearer if _cost(each).endswith("?")]:
             why = ", or ".join(dict.fromkeys(doubts))
             said = f"A figure with ? is uncertain: {why}. Repeat with longer runs, several of each."
             yield Paragraph(toned(said, "yellow"), 1)
-        contrasts = []
-        for free, dear in free_on_one_device(dearer):
-            because = ", where the loader is the limit" if dear.limit == "loader" else ""
-            here, there = (label(each.cell, ("device",)) for each in (free, dear))
-            contrasts.append(
-                f"{dear.cell.axes.get('net') or 'The net'}, same code and data: augmentation is free on {here} and "
-                f"costs {dear.cost_pct:.0f} % on {there}{because}."
-            )
+        contrasts = [
+            f"{dear.cell.axes.get('net') or 'The net'}, same code and data: augmentation is free on "
+            f"{label(free.cell, ('device',))} and costs {dear.cost_pct:.0f} % on {label(dear.cell, ('device',))}"
+            f"{', where the loader is the limit' if dear.limit == 'loader' else ''}."
+            for free, dear in studies.free_on_one_device(dearer)
+        ]
         if contrasts:
             yield Paragraph(" ".join([*contrasts, "A slow device hides what limits a fast one."]), 1)
 
 
-def _number(value: float | None) -> str:
-    """Write three digits or more."""
-    if value is None:
-        return NOT_MEASURED
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+def _differential(tested: Sequence[studies.Differential]) -> Iterator[TableColumn]:
+    def rate(title: str, of: str, goes: int = 0) -> TableColumn:
+        found: list[Range | None] = [getattr(each, of) for each in tested]
+        return column(title, found, lambda rate: three_digits(nan if rate is None else rate.value), goes)
 
+    def deviation(each: studies.Differential) -> str:
+        return f"{each.deviation_pct:+.0f} %" if abs(each.deviation_pct) >= LITTLE_PCT else "0 %"
 
-def _differential(tested: Sequence[Differential]) -> Iterator[TableColumn]:
-    def rate(of: str, each: Differential) -> str:
-        return _number(None if (found := getattr(each, of)) is None else found.value)
-
-    def seconds(of: str, each: Differential) -> str:
-        return _number(each.epoch_s[of])
-
-    def deviation(each: Differential) -> str:
-        off = each.deviation_pct
-        return NOT_MEASURED if off is None else f"{off:+.0f} %" if abs(off) >= LITTLE_PCT else "0 %"
-
-    def limit(each: Differential) -> str:
-        return "" if each.limit is None else each.limit + " (no overlap)" * (not each.overlaps)
+    def limit(each: studies.Differential) -> str:
+        return (each.limit or "") + " (no overlap)" * (not each.overlaps)
 
     yield from place_columns([each.cell for each in tested])
-    yield column("net\nalone", tested, partial(rate, "net_alone"))
-    yield column("loader\nalone", tested, partial(rate, "loader_alone"))
-    yield column("expected", tested, partial(rate, "expected"), 1)
-    yield column("measured", tested, partial(rate, "measured"))
+    yield rate("net\nalone", "net_alone")
+    yield rate("loader\nalone", "loader_alone")
+    yield rate("expected", "expected", 1)
+    yield rate("measured", "measured")
     yield column("extra\ntime", tested, deviation)
     yield column("limit", tested, limit, right=False)
-    yield column("s/epoch expected", tested, partial(seconds, "expected"), 3)
-    yield column("measured s", tested, partial(seconds, "measured"), 2)
+    yield column("s/epoch expected", tested, lambda each: three_digits(each.epoch_s["expected"]), 3)
+    yield column("measured s", tested, lambda each: three_digits(each.epoch_s["measured"]), 2)
 
 
-def _unexpected(tested: Sequence[Differential]) -> Iterator[Block]:
+def _unexpected(tested: Sequence[studies.Differential]) -> Iterator[Block]:
     """List those whose time is not the expected one, each with the likely reason."""
-    off = [(abs(each.deviation_pct or 0.0), each) for each in tested if each.agrees is False]
+    off = sorted((each for each in tested if each.agrees is False), key=lambda each: -abs(each.deviation_pct))
     if not off:
         return
     name = namer([each.cell for each in tested])
     # In the way of many alike, and the same advice each time.
-    crowded = {reason.text for _, each in off for reason in each.reasons if reason.code == "foreign_load"}
+    crowded = {reason.text for each in off for reason in each.reasons if reason.code == "foreign_load"}
     others = f" ({max(crowded)})" if crowded else ""
     yield Paragraph(toned(f"Not as expected{others}:", "yellow"), 1)
-    for percent_off, each in sorted(off, key=lambda pair: -pair[0])[:MOST_OFF]:
-        took = "longer" if (each.deviation_pct or 0.0) > 0 else "shorter"
+    for each in off[:MOST_OFF]:
+        took = f"{abs(each.deviation_pct):.0f} % {'longer' if each.deviation_pct > 0 else 'shorter'}"
         reasons = "; ".join(reason.text for reason in each.reasons if reason.code != "foreign_load")
-        said = f"{name(each.cell)} takes {percent_off:.0f} % {took}{f': {reasons}' if reasons else ''}."
-        yield Paragraph(said, 2)
+        yield Paragraph(f"{name(each.cell)} takes {took}{reasons and f': {reasons}'}.", 2)
     if len(off) > MOST_OFF:
         yield Paragraph(f"And {len(off) - MOST_OFF} more are off by less.", 2)
 
 
-def _augmentation(found: Sequence[Augmentation]) -> Iterator[TableColumn]:
+def _augmentation(found: Sequence[studies.Augmentation]) -> Iterator[TableColumn]:
     yield from place_columns([each.cell for each in found])
-    yield column("plain s/epoch", found, lambda each: _number(each.plain_epoch_s), 1)
-    yield column("augmented", found, lambda each: _number(each.augmented_epoch_s), 1)
+    yield column("plain s/epoch", found, lambda each: three_digits(each.plain_epoch_s), 1)
+    yield column("augmented", found, lambda each: three_digits(each.augmented_epoch_s), 1)
     yield column("augmentation", found, _cost)
     yield column("limit", found if any(each.limit for each in found) else (), lambda e: e.limit or "", right=False)
 
 
-def _cost(found: Augmentation) -> str:
+def _cost(found: studies.Augmentation) -> str:
     """Write `free`, `+49 %`; with a question mark where repeats differ by as much, or too little was run."""
-    if abs(found.cost_pct) < 100 * FREE:
+    if abs(found.cost_pct) < 100 * studies.FREE:
         return "free" if found.doubt is None else "free ?"
     return f"{found.cost_pct:+.0f} %{'' if found.sure else ' ?'}"
 
@@ -632,7 +597,7 @@ MORE_WORK = 1.1
 
 def _results_blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     """Show results; nothing where no training was tried on held-out data or followed a plan."""
-    found = [each for each in results(result.cells) if each.shown]
+    found = [each for each in studies.results(result.cells) if each.shown]
     if not found:
         return
     # The usual figures first.
@@ -646,7 +611,7 @@ def _results_blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Blo
     if _emulated(setting) and not metrics:
         yield Paragraph("An emulated device learns nothing, so there is no accuracy.", 1)
     names = varying([each.cell for each in found])
-    for by_size in metrics_by_batch_size(found):
+    for by_size in studies.metrics_by_batch_size(found):
         where = f"{label(by_size.cells[0], names)} {by_size.cells[0].pipeline}".strip()
         pairs = zip(by_size.cells, by_size.means, strict=True)
         figures = ", ".join(f"{mean.value:.3f} at {cell.batch_size}" for cell, mean in pairs)
@@ -660,39 +625,33 @@ def _results_blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Blo
         yield from _confusion(*max(known, key=lambda pair: accuracy_of(pair[0])), found, setting)
 
 
-def _results(found: Sequence[CellResult], metrics: Sequence[str], emulated: bool) -> Iterator[TableColumn]:
+def _results(found: Sequence[studies.CellResult], metrics: Sequence[str], emulated: bool) -> Iterator[TableColumn]:
     def seconds(mean: Range | None) -> str:
         return value_of(mean, ".0f" if mean is not None and mean.value >= 1000 else ".1f", " s")
 
-    def runs(each: CellResult) -> str:
-        """Write the first figure and the time of each run."""
-        said = []
-        for run in each.runs:
-            value = (run["evaluation"] or {}).get(metrics[0]) if metrics else None
-            words = [] if value is None else [f"{value:.3f}"]
-            words += [] if run["train_s"] is None else [f"in {run['train_s']:.1f} s"]
-            said.append(" ".join(words) or NOT_MEASURED)
-        return "\n".join(said)
-
-    def metric(name: str, each: CellResult) -> str:
-        return value_of(each.metric(name), ".3f")
+    def each_run(run: Mapping[str, Any]) -> str:
+        """Write the first figure and the time of a run."""
+        value = (run["evaluation"] or {}).get(metrics[0]) if metrics else None
+        words = [] if value is None else [f"{value:.3f}"]
+        return " ".join(words + ([] if run["train_s"] is None else [f"in {run['train_s']:.1f} s"])) or NOT_MEASURED
 
     yield from place_columns([each.cell for each in found])
     for place, name in enumerate(metrics):
-        yield column(METRIC_HEADS.get(name, name), found, partial(metric, name), 4 + place if place else 0)
+        means = [each.metric(name) for each in found]
+        yield column(METRIC_HEADS.get(name, name), means, partial(value_of, form=".3f"), 4 + place if place else 0)
     yield column(head("time", emulated), found, lambda each: seconds(each.train_s))
     yield column(head("samples/s", emulated), found, lambda each: value_of(each.cell.samples_per_s), 2)
     yield column("samples", found, lambda each: value_of(each.samples, ".0f"))
     repeated = found if any(len(each.runs) > 1 for each in found) else ()
-    yield column("each run", repeated, runs, 3, right=False, folds_to=16)
+    yield column("each run", repeated, lambda e: "\n".join(map(each_run, e.runs)), 3, right=False, folds_to=16)
 
 
-def accuracy_of(found: CellResult) -> float:
+def accuracy_of(found: studies.CellResult) -> float:
     """Give the accuracy; 0 where it was not told."""
     return 0.0 if (mean := found.metric("accuracy")) is None else mean.value
 
 
-def class_names(found: CellResult, setting: dict[str, Any]) -> list[str]:
+def class_names(found: studies.CellResult, setting: dict[str, Any]) -> list[str]:
     """Name classes as the evaluation or the data do, otherwise by number."""
     matrix = found.confusion or []
     data = (setting.get("datasets") or {}).get(found.cell.axes.get("net")) or setting.get("dataset") or {}
@@ -703,7 +662,10 @@ def class_names(found: CellResult, setting: dict[str, Any]) -> list[str]:
 
 
 def _confusion(
-    best: CellResult, matrix: Sequence[Sequence[int]], found: Sequence[CellResult], setting: dict[str, Any]
+    best: studies.CellResult,
+    matrix: Sequence[Sequence[int]],
+    found: Sequence[studies.CellResult],
+    setting: dict[str, Any],
 ) -> Iterator[Block]:
     """Show the confusion of the most accurate cell: classes by name in front of the rows, by number above columns."""
     where, classes = namer([each.cell for each in found])(best.cell), class_names(best, setting)

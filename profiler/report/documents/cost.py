@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isnan
 from typing import Any
 
 from ...analyse.cells.comparison import Cell, foreign_cpus
 from ...analyse.cells.cost import SETTING, Bill, CellCost, Price, Spent, cell_costs
 from ...analyse.statistics import ONE_RUN_REACH
-from ..document import Block, Document, Heading, Paragraph, Space, TableColumn, Title, fitting_table, table, toned
+from ..document import Block, Document, Heading, Paragraph, Space, TableBlock, TableColumn, Title, fitting_table, toned
 from ..words.figures import NOT_MEASURED, counted
 from .cells_table import column, head, place_columns
 
@@ -23,7 +24,7 @@ EPOCHS_SHOWN = (1, 1_000, 1_000_000)
 
 def usd(amount: float | None) -> str:
     """Write `$97`, `$1.23`, `$0.00042`: two decimals, or two digits that say something."""
-    if amount is None:
+    if amount is None or isnan(amount):
         return NOT_MEASURED
     if amount == 0 or amount >= 1000:
         return f"${amount:,.0f}"
@@ -37,14 +38,14 @@ def usd(amount: float | None) -> str:
 def spent_line(of: Spent) -> str:
     """Write a line on a recorded run."""
     line = f"At {of.price.title} this run cost {usd(of.usd)}"
-    if of.waited_usd is None or of.waited_share is None:
+    if isnan(of.waited_share):
         return f"{line}; how long the {of.waiter} waited was not measured."
     share = f"{100 * of.waited_share:.0f} % of the measured time"
     said = f"{line}, {usd(of.waited_usd)} of it while the {of.waiter} waited ({share})"
-    if of.boundary_share is not None and of.boundary_share >= NOTABLE:
-        outside = f"{100 * of.boundary_share:.0f} %"
-        return f"{said}, and {usd(of.boundary_usd)} ({outside}) outside the steps: validation, checkpoints."
-    return f"{said}."
+    if of.boundary_share < NOTABLE:
+        return f"{said}."
+    outside = f"{100 * of.boundary_share:.0f} %"
+    return f"{said}, and {usd(of.boundary_usd)} ({outside}) outside the steps: validation, checkpoints."
 
 
 def cost_blocks(cells: Sequence[Cell], setting: Mapping[str, Any]) -> Iterator[Block]:
@@ -57,29 +58,22 @@ def cost_blocks(cells: Sequence[Cell], setting: Mapping[str, Any]) -> Iterator[B
     epochs = epochs_shown(each.usd_per_epoch for each in costs)
     passes = head("an epoch" if epochs == 1 else f"{epochs:,} epochs", emulated)
 
-    def of_epochs(one: float | None) -> str:
-        return usd(None if one is None else epochs * one)
-
-    def until(of: CellCost) -> str:
-        return _until(of.target_epochs, of.target_cost_usd) if of.is_tried else NOT_MEASURED
-
-    def per_hour(of: CellCost) -> str:
-        return NOT_MEASURED if of.price is None else f"{of.price.usd_per_hour:.4g}"
-
-    columns = [
+    tried = costs if target is not None and any(each.is_tried for each in costs) else ()
+    columns = (
         *place_columns(cells),
-        column("$/h", costs, per_hour),
-        column(passes, costs, lambda each: of_epochs(each.usd_per_epoch)),
-        column("ratio", costs, lambda each: _ratio(each.ratio)),
-        column(head("waiting", emulated), costs, lambda each: of_epochs(each.waited_usd_per_epoch)),
-    ]
-    if target is not None and any(each.is_tried for each in costs):
-        columns.append(column(f"to {target:g}", costs, until))
+        column("$/h", costs, lambda each: NOT_MEASURED if each.price is None else f"{each.price.usd_per_hour:.4g}"),
+        column(passes, costs, lambda each: usd(epochs * each.usd_per_epoch)),
+        column("ratio", costs, lambda each: _number(each.ratio)),
+        column(head("waiting", emulated), costs, lambda each: usd(epochs * each.waited_usd_per_epoch)),
+        column(
+            f"to {target or 0:g}", tried, lambda each: _until(each.target_epochs, each.target_cost_usd, each.is_tried)
+        ),
+    )
     yield Space()
     yield Heading("What it costs")
     yield fitting_table(columns, indent=1)
     # Why costs, and so their ratios, may differ in the next run.
-    doubts, priced = [], [each.cell for each in costs if each.usd_per_epoch is not None]
+    doubts, priced = [], [each.cell for each in costs if not isnan(each.usd_per_epoch)]
     if (others := foreign_cpus(facts for cell in priced for facts in cell.facts)) is not None:
         doubts.append(f"Other programs used {others:.1f} CPUs while all CPUs were in use: run it again without them.")
     if any(len(cell.facts) == 1 for cell in priced):
@@ -99,18 +93,18 @@ def cost_blocks(cells: Sequence[Cell], setting: Mapping[str, Any]) -> Iterator[B
     yield Paragraph(toned(words, "dim"), 1)
 
 
-def epochs_shown(of_one: Iterable[float | None]) -> int:
+def epochs_shown(of_one: Iterable[float]) -> int:
     """Choose for how many epochs to give the price, so that the cheapest is no long row of zeros."""
-    cheapest = min((usd for usd in of_one if usd), default=LEAST_USD)
+    cheapest = min((usd for usd in of_one if usd > 0), default=LEAST_USD)
     return next((many for many in EPOCHS_SHOWN if cheapest * many >= LEAST_USD), EPOCHS_SHOWN[-1])
 
 
-def _until(epochs: int | None, cost: float | None) -> str:
-    return "never" if epochs is None else f"{usd(cost)} ({epochs})"
+def _until(epochs: int | None, cost: float, tried: bool) -> str:
+    return NOT_MEASURED if not tried else "never" if epochs is None else f"{usd(cost)} ({epochs})"
 
 
-def _ratio(value: float | None) -> str:
-    return NOT_MEASURED if value is None else f"{value:.2f}"
+def _number(value: float, digits: int = 2) -> str:
+    return NOT_MEASURED if isnan(value) else f"{value:.{digits}f}"
 
 
 def _origins(priced: Iterable[CellCost | Bill]) -> list[str]:
@@ -135,20 +129,25 @@ def logs_document(
     base = relative_to.rpartition("/")[2]
     for test in tests:
         own = [each for each in bills if each.test == test]
-        accuracy = any(each.accuracy is not None for each in own)
-        heads = ["s/epoch", "total s", "cost", f"time/{base}", f"cost/{base}", "accuracy" if accuracy else "loss"]
-        columns = [TableColumn("machine", wraps=False), *(TableColumn(n, right=True, wraps=False) for n in heads)]
-        columns += [] if target is None else [TableColumn(f"to {target:g}", right=True)]
-        rows = []
-        for each in own:
-            end = each.accuracy if accuracy else each.loss
-            row = [each.machine, f"{each.median_s_per_epoch:.2f}", f"{each.total_s:.1f}", usd(each.cost_usd)]
-            row += [_ratio(each.time_ratio), _ratio(each.cost_ratio)]
-            row.append(NOT_MEASURED if end is None else f"{end:.{4 if accuracy else 3}f}")
-            until = _until(each.target_epoch, each.target_cost_usd)
-            row += [] if target is None else [NOT_MEASURED if each.accuracy is None else until]
-            rows.append(row)
-        blocks += [Space(), Heading(f"{test}, {own[0].epochs} epochs"), table(rows, *columns)]
+        accuracy = not all(isnan(each.accuracy) for each in own)
+        reached = [] if target is None else own
+        columns = (
+            TableColumn("machine", [each.machine for each in own], wraps=False),
+            column("s/epoch", own, lambda each: f"{each.median_s_per_epoch:.2f}", wraps=False),
+            column("total s", own, lambda each: f"{each.total_s:.1f}", wraps=False),
+            column("cost", own, lambda each: usd(each.cost_usd), wraps=False),
+            column(f"time/{base}", own, lambda each: _number(each.time_ratio), wraps=False),
+            column(f"cost/{base}", own, lambda each: _number(each.cost_ratio), wraps=False),
+            column("accuracy", own if accuracy else (), lambda each: _number(each.accuracy, 4), wraps=False),
+            column("loss", () if accuracy else own, lambda each: _number(each.loss, 3), wraps=False),
+            column(
+                f"to {target or 0:g}",
+                reached,
+                lambda each: _until(each.target_epoch, each.target_cost_usd, not isnan(each.accuracy)),
+            ),
+        )
+        blocks += [Space(), Heading(f"{test}, {own[0].epochs} epochs")]
+        blocks.append(TableBlock(tuple(each for each in columns if each.cells)))
     said = f"time/{base} and cost/{base}: totals relative to the same training on {relative_to} (--relative-to)."
     kinds = {PREEMPTIBLE in (each.price.provider or "") for each in bills if each.price is not None}
     if len(kinds) == 2 and any(each.price is not None and each.price.accelerator for each in bills):

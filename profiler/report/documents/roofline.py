@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import isnan
 from typing import Any
 
 from ...analyse.cells.comparison import Cell, place
@@ -24,7 +25,7 @@ from ..document import (
     fitting_table,
     line,
 )
-from ..words.figures import counted, share
+from ..words.figures import NOT_MEASURED, counted, share
 from .cells_table import column
 
 TITLE = "How fast this machine can prepare these samples"
@@ -40,7 +41,7 @@ def roofline_blocks(found: Sequence[Roofline], cells: Sequence[Cell] = ()) -> It
         yield Space()
         yield Heading(heading(each, found))
         yield _table(each)
-        one, every = _number(each.one_core), _number(each.limit)
+        one, every = three_digits(each.one_core), three_digits(each.limit)
         why = f"{each.bound_by} sets it"
         if each.bound_by == MAKING:
             most = max(each.making, key=lambda part: 1 / part.all_cores.value)
@@ -48,11 +49,10 @@ def roofline_blocks(found: Sequence[Roofline], cells: Sequence[Cell] = ()) -> It
         yield Paragraph(f"Limit: {every} samples/s on {counted(each.cores, 'core')}, {one} on one; {why}.", 1)
         for stored in each.parts:
             if stored.kind == STORED and stored.all_cores.value < each.limit:
-                rate = _number(stored.all_cores.value)
+                rate = three_digits(stored.all_cores.value)
                 yield Paragraph(f"For files that are not in memory the storage sets the limit: {rate} samples/s.", 1)
         yield Paragraph(f"Decoded by {each.decoder}, resized and coloured by {each.transformer}.", 1)
-        if reached := [(part, cell) for cell in cells if (part := each.share(cell)) is not None]:
-            best, cell = max(reached, key=lambda pair: pair[0])
+        for best, cell in each.reached(cells)[:1]:
             said = f"{cell.pipeline} at batch {cell.batch_size} comes closest: {share(best, 0)} of the limit."
             yield Paragraph(f"{said} No other loader would be much faster." if best >= NEAR else said, 1)
 
@@ -83,8 +83,8 @@ def _table(found: Roofline) -> TableBlock:
     longest = max(1 / part.all_cores.value for part in parts)
     columns = (
         TableColumn("part", [part.name for part in parts]),
-        column("one core", parts, lambda part: _number(part.one_core.value)),
-        column(counted(found.cores, "core"), parts, lambda part: _number(part.all_cores.value)),
+        column("one core", parts, lambda part: three_digits(part.one_core.value)),
+        column(counted(found.cores, "core"), parts, lambda part: three_digits(part.all_cores.value)),
         column("core ms", parts, lambda part: f"{found.cores * 1e3 / part.all_cores.value:.3f}"),
         TableColumn("", [line(Length(round(BAR / part.all_cores.value / longest))) for part in parts], goes=2),
         TableColumn("", [_KINDS[part.kind] for part in parts], goes=1),
@@ -98,12 +98,12 @@ def decoding_words(
     """Say how fast a training's images can be decoded, how many it uses, and what takes most of preparing them, by
     stack samples or, without those, by timed calls of transforms."""
     on = counted(found.cores, "core")
-    can = f"can decode {_number(found.all_cores)} of these images per second ({on}, {found.decoder})"
+    can = f"can decode {three_digits(found.all_cores)} of these images per second ({on}, {found.decoder})"
     if samples_per_s is None:
         return f"This machine {can}."
     taken = samples_per_s / found.all_cores
     limit = "nearly the limit" if taken >= NEAR else "not the limit"
-    uses = f"the training uses {_number(samples_per_s)} ({share(taken, 0)})"
+    uses = f"the training uses {three_digits(samples_per_s)} ({share(taken, 0)})"
     said = f"This machine's decoding speed is {limit}: it {can}; {uses}."
     if taken < NEAR and stages is not None and (most := stages.costliest) is not None:
         return f"{said} {(STAGES | HANDING_STAGES)[most[0]].capitalize()} takes {share(most[1], 0)} of {stages.time}."
@@ -113,5 +113,6 @@ def decoding_words(
     return said
 
 
-def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+def three_digits(value: float) -> str:
+    """Write three digits or more."""
+    return NOT_MEASURED if isnan(value) else f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -168,27 +168,6 @@ def test_what_a_round_does_to_all_runs_is_not_taken_for_noise() -> None:
     assert fit.change(8, 32, TOTAL).low > 0 > apart.change(8, 32, TOTAL).low
 
 
-def test_a_run_that_is_missing_from_a_round_does_no_harm() -> None:
-    """The slow third round has no run of batch 8, which must not make batch 16 look slow."""
-    slower = (1.0, 1.0, 1.5)
-    runs = [measured(size, n, 100.0 * slower[n], 0.0) for n in range(3) for size in (8, 16) if (size, n) != (8, 2)]
-    change = SweepFit(runs).change(8, 16, TOTAL)
-    assert change.low < 0 < change.high
-    assert abs(change.value) < 5
-
-
-def test_times_are_not_below_zero_and_what_no_run_has_has_no_interval() -> None:
-    runs = [
-        RunTerms(size, n, {"copy": 0.0, "sync": 0.01 * n, "compute": 100.0, TOTAL: 100.0 + 0.01 * n})
-        for n in range(2)
-        for size in (8, 16)
-    ]
-    fit = SweepFit(runs)
-    assert (fit.at(8, "copy").low, fit.at(8, "copy").high) == (0.0, 0.0)
-    assert fit.at(8, "sync").low == 0.0 < fit.at(8, "sync").high
-    assert fit.change(8, 16, "sync").low < 0
-
-
 def test_rounds_that_hold_no_size_twice_tell_nothing_of_drift() -> None:
     """Sizes in rounds of their own: what the rounds did is not told from what the sizes did, and nothing is made up."""
     apart = [measured(8, n, 20.0, 80.0) for n in (0, 1)] + [measured(16, n, 80.0, 20.0) for n in (2, 3)]
@@ -201,13 +180,6 @@ def test_rounds_that_hold_no_size_twice_tell_nothing_of_drift() -> None:
     assert SweepFit(lonely).change(8, 16, TOTAL).low < 0
 
 
-def test_what_is_not_known_of_a_run_is_known_of_no_size_and_spoils_nothing_else() -> None:
-    runs = [RunTerms(r.size, r.block, {**r.terms, "odd": np.nan if r.size == 8 else 1.0}) for r in rounds(8, 16, of=2)]
-    fit = SweepFit(runs)
-    assert np.isnan(fit.change(8, 16, "odd").value)
-    assert fit.change(8, 16, "input").value == pytest.approx(8)
-
-
 @pytest.mark.parametrize(("sizes", "least", "most"), [((8, 16), 1, 1), ((8, 16, 32, 64, 128), 1.2, 2)])
 def test_the_pair_that_is_picked_out_of_many_needs_more_than_one_that_is_given(
     sizes: tuple[int, ...], least: float, most: float
@@ -216,13 +188,6 @@ def test_the_pair_that_is_picked_out_of_many_needs_more_than_one_that_is_given(
     change, size = fit.change(8, 16, TOTAL), fit.at(8, TOTAL)
     wider = (change.high - change.value) / (size.high - size.value) / np.sqrt(2)
     assert least * (1 - 1e-6) <= wider <= most * (1 + 1e-6)
-
-
-def test_the_runs_that_would_tell_are_those_whose_interval_does() -> None:
-    fit = SweepFit(rounds(8, 16))
-    assert (fit.runs_for(0.10) or 99) < (fit.runs_for(0.05) or 99) < 10
-    noisy = SweepFit([measured(size, n, 100.0 + 60 * (n - size / 8), 0.0) for n in range(2) for size in (8, 16)])
-    assert noisy.runs_for(0.01) is None
 
 
 @pytest.mark.parametrize("sizes", [(8, 16), (8, 16, 32, 64, 128)])

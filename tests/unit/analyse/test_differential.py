@@ -32,7 +32,7 @@ def test_on_a_device_the_slower_of_the_two_sets_the_pace(
     assert found.limit == limit
     assert found.expected.value == pytest.approx(8e3 / step_ms, rel=0.01)
     assert found.agrees
-    assert abs(found.deviation_pct or 0) < 2
+    assert abs(found.deviation_pct) < 2
     assert found.reasons == ()
 
 
@@ -48,7 +48,7 @@ def test_a_loader_without_overlap_takes_the_sum_of_both_on_a_processor(planned: 
 def test_with_one_side_alone_nothing_is_expected(planned: Planned) -> None:
     real, net, loader = sides(planned, 20, 10)
     [found] = differentials([real, net], {})
-    assert (found.loader_alone, found.expected, found.deviation_pct, found.limit) == (None, None, None, None)
+    assert (found.loader_alone, found.expected, found.agrees, found.limit) == (None, None, None, None)
     assert found.net_alone is not None
     assert differentials([real], {}) == ()
     # A training of several phases.

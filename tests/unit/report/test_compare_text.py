@@ -13,11 +13,9 @@ from support.compared import content, printed, rows_of, words
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.cells.cost import Price, place_of, setting_of
 from whyidle.errors import WhyidleError
-from whyidle.report.document import TableColumn
 from whyidle.report.documents.comparison import comparison_title
 from whyidle.report.page import compare_page
-from whyidle.report.plot import MOST_MATRICES, PICTURES, draw_comparison
-from whyidle.report.render import fitting
+from whyidle.report.plot import MOST_MATRICES, PICTURES, save_picture
 
 NETS = ("alexnet", "googlenet", "resnet50", "inception", "vgg")
 DATA = {"samples": 1200, "unit": "review", "stand_in": "the IMDb reviews"}
@@ -119,16 +117,6 @@ def test_a_loader_that_runs_alone_is_not_said_to_starve_anything(planned: Planne
     assert "no augmentation" not in shown
 
 
-def test_columns_go_from_the_least_important_on_until_the_rest_fits() -> None:
-    columns = [
-        TableColumn("place", ["somewhere"]),
-        TableColumn("bar", ["#" * 20], goes=2),
-        TableColumn("rate (range)", ["12.3 (12-13)"], goes=1, instead=TableColumn("rate", ["12.3"])),
-    ]
-    kept = {width: [column.head for column in fitting(columns, width)] for width in (80, 40, 16)}
-    assert kept == {80: ["place", "bar", "rate (range)"], 40: ["place", "rate (range)"], 16: ["place", "rate"]}
-
-
 def test_axes_on_which_all_cells_stand_alike_are_told_above_the_table(planned: Planned) -> None:
     place = {"ranks": 2, "threads": 4, "interconnect": "pcie3", "store": "lmdb"}
     two = [planned.cell(1, 9, net=net, **place) for net in ("cnn1", "vgg")]
@@ -184,11 +172,11 @@ def test_confusion_is_a_panel_a_cell(planned: Planned, tmp_path: Path, cells: in
     panels = [axes for axes in PICTURES["confusion_plot"](several, NET_SETTING, "x").axes if axes.get_visible()]
     assert len(panels) == min(cells, MOST_MATRICES) + 1
     file = tmp_path / "confusion.png"
-    draw_comparison("confusion_plot", several, NET_SETTING, "fashion-mnist", file)
+    save_picture(lambda: PICTURES["confusion_plot"](several, NET_SETTING, "fashion-mnist"), file)
     with Image.open(file) as picture:
         assert min(picture.size) > 400
     with pytest.raises(WhyidleError, match="nothing to draw"):
-        draw_comparison("confusion_plot", compare([planned.cell(1, 9)]), NET_SETTING, "x", tmp_path / "a.png")
+        PICTURES["confusion_plot"](compare([planned.cell(1, 9)]), NET_SETTING, "x")
 
 
 def test_markup_in_names_is_shown_and_not_obeyed(planned: Planned) -> None:

@@ -131,7 +131,7 @@ def test_figures_of_a_job_are_the_jobs_wherever_they_are_told(tmp_path: Path) ->
     assert told["quality"]["overhead_pct"] > 100 * job.facts.overhead_share
 
     file = io.StringIO(newline="")
-    write_csv(cells_table(tmp_path), file)
+    write_csv(cells_table(*load(tmp_path)), file)
     (row,) = csv.DictReader(file.getvalue().splitlines())
     assert {f"{part}_pct": float(row[f"{part}_pct"]) for part in PARTS} == pytest.approx(told["breakdown"])
     assert float(row["wall_s"]) == pytest.approx(told["window"]["wall_s"])
