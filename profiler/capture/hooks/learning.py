@@ -15,7 +15,6 @@ from torch.optim import optimizer as torch_optimizer
 
 from ..device_in_use import of_parameters, of_tensors
 from ..hidden import forget_frame
-from ..loop_detector.events import Updated
 from ..session import Session
 from ..steps import StepRecorder
 from .identity import ByIdentity
@@ -156,7 +155,7 @@ class OptimizerHook:
                 if loop.inside and steps.recording:
                     steps.optimizer_end()
                 if loop.counts_updates:
-                    loop.tell(Updated(loop.now(), id(optimizer)))
+                    loop.tell(loop.update_ended, loop.now(), id(optimizer))
             except Exception as error:
                 switch.fail(error)
 
@@ -210,4 +209,4 @@ class GraphHook:
         if loop.inside:
             self._steps.backward_end()
         if loop.counts_updates:
-            loop.tell(Updated(loop.now(), id(graph)))
+            loop.tell(loop.update_ended, loop.now(), id(graph))

@@ -15,14 +15,6 @@ from ...record.schema import NOT_MEASURED
 from ...record.stacks import Call
 from ..hidden import forget_frame
 from ..loader_made import made_at
-from ..loop_detector.events import (
-    FetchEnds,
-    FetchFails,
-    FetchStops,
-    IterBegins,
-    IterEnds,
-    IterFails,
-)
 from ..loop_detector.loaders import Iteration, Part, Role
 from ..steps import StepRecorder
 from .identity import ByIdentity
@@ -124,7 +116,7 @@ class LoaderHook:
             except BaseException as error:
                 if listens:
                     loop.fetching = False
-                    loop.hears(IterFails(), switch)
+                    loop.hears(switch, loop.iter_failed)
                 forget_frame(error)
                 raise
             if listens:
@@ -165,7 +157,7 @@ class LoaderHook:
                     else:
                         steps.fetch_begin(of.epoch or 0, False, of.queue, now)
                 else:
-                    loop.tell(loop.asks(of, now))
+                    loop.tell(loop.fetch_began, of, now, is_grad_enabled(), steps.computed())
                 asked = of
             except Exception as error:
                 switch.fail(error)
@@ -210,13 +202,13 @@ class LoaderHook:
             elif steps.passing:
                 steps.passes_with(samples)
         else:
-            loop.tell(FetchEnds(asked, now, samples, loader, number, flags))
+            loop.tell(loop.fetch_ended, asked, now, samples, loader, number, flags)
 
     def _raised(self, error: BaseException, known: KnownIterator | None, asked: Iteration | None) -> None:
         """There was no further batch, or the fetch failed."""
         if isinstance(error, StopIteration):
             if asked is not None:
-                self._loop.hears(FetchStops(asked, self._now()), self.switch)
+                self._loop.hears(self.switch, self._loop.fetch_stopped, asked, self._now())
             return
         if asked is not None and known is not None:
             self._fetch_fails(known)
@@ -301,7 +293,7 @@ class LoaderHook:
             if known is not None:
                 known.lengths.clear()
             of = Iteration(role, now)
-            self._loop.tell(IterBegins(of, now, is_grad_enabled()))
+            self._loop.tell(self._loop.iter_began, of, now, is_grad_enabled())
             return of
         except Exception as error:
             self.switch.fail(error)
@@ -309,7 +301,7 @@ class LoaderHook:
 
     def _iter_ends(self, iterator: Any, of: Iteration, loader: Any) -> None:
         try:
-            self._loop.tell(IterEnds(of, self._now()))
+            self._loop.tell(self._loop.iter_ended, of, self._now())
             if isinstance(iterator, dataloader._BaseDataLoaderIter):
                 made = tuple(Call(*call) for call in made_at(loader))
                 self._begin_iteration(iterator, self._know(iterator), of, made)
@@ -344,7 +336,7 @@ class LoaderHook:
                 asked.lengths.popleft()
         except Exception as error:
             self.switch.fail(error)
-        self._loop.hears(FetchFails(), self.switch)
+        self._loop.hears(self.switch, self._loop.fetch_failed)
 
     def _know(self, iterator: Any) -> KnownIterator:
         known = self._known.get(iterator)
