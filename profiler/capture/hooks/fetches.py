@@ -83,10 +83,8 @@ class ToldBatches:
         if row is None or os.getpid() != self._pid:
             return
         if row[_SLOT["step"]] < self._session.steps.count - (0 if last else 1):
-            try:
+            with self.switch:
                 self._session.made(row)
-            except Exception as error:
-                self.switch.fail(error)
 
 
 Count = Callable[[Any], int | None]

@@ -130,7 +130,7 @@ class OptimizerHook:
         def begins(optimizer: Any) -> None:
             if not switch.on:
                 return
-            try:
+            with switch:
                 if get_ident() != loop.thread:
                     loop.learns_elsewhere()
                     return
@@ -141,13 +141,11 @@ class OptimizerHook:
                     graphs.captures_learning()
                 elif loop.inside and steps.recording:
                     steps.optimizer_begin()
-            except Exception as error:
-                switch.fail(error)
 
         def ends(optimizer: Any) -> None:
             if not switch.on:
                 return
-            try:
+            with switch:
                 if get_ident() != loop.thread:
                     return
                 if loop.capturing is not None and loop.capturing():
@@ -156,8 +154,6 @@ class OptimizerHook:
                     steps.optimizer_end()
                 if loop.counts_updates:
                     loop.tell(loop.update_ended, loop.now(), id(optimizer))
-            except Exception as error:
-                switch.fail(error)
 
         if loop.steady is not None:
             begins = loop.steady.instead("update", None, begins, switch.fail, switch)

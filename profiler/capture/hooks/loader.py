@@ -268,13 +268,11 @@ class LoaderHook:
             except BaseException as error:
                 forget_frame(error)
                 raise
-            try:
+            with switch:
                 # Others than map-style datasets have a sampler of constants.
                 mapped = getattr(self_, "_dataset_kind", None) == dataloader._DatasetKind.Map
                 if begin and mapped and (end := clock()) - begin >= LEAST_DRAW_NS:
                     loop.drew(begin, end, 0)
-            except Exception as error:
-                switch.fail(error)
             return made
 
         return make
@@ -300,13 +298,11 @@ class LoaderHook:
             return None
 
     def _iter_ends(self, iterator: Any, of: Iteration, loader: Any) -> None:
-        try:
+        with self.switch:
             self._loop.tell(self._loop.iter_ended, of, self._now())
             if isinstance(iterator, dataloader._BaseDataLoaderIter):
                 made = tuple(Call(*call) for call in made_at(loader))
                 self._begin_iteration(iterator, self._know(iterator), of, made)
-        except Exception as error:
-            self.switch.fail(error)
 
     def _begin_late(self, iterator: Any, known: KnownIterator, now: int) -> Iteration:
         """A pass over an iterator that was made before the hooks were, or by a loader whose `__iter__` is its own."""
@@ -327,15 +323,13 @@ class LoaderHook:
         return samples or 0
 
     def _fetch_fails(self, asked: KnownIterator) -> None:
-        try:
+        with self.switch:
             iterator = asked.iterator()
             sent = getattr(iterator, "_send_idx", None)
             # A fetch that timed out took no batch: what was sent to the workers and has not come is still to come.
             left = len(asked.lengths) - 1 if sent is None else sent - self._received(iterator)
             while len(asked.lengths) > max(0, left):
                 asked.lengths.popleft()
-        except Exception as error:
-            self.switch.fail(error)
         self._loop.hears(self.switch, self._loop.fetch_failed)
 
     def _know(self, iterator: Any) -> KnownIterator:

@@ -134,10 +134,8 @@ class Loop(LoopDetector):
         """As `tell`, unless `switch` is off; errors of ours go there. Whether it was heard."""
         if not switch.on:
             return False
-        try:
+        with switch:
             self.tell(happened, *facts)
-        except Exception as error:
-            switch.fail(error)
         return switch.on
 
     def learns(self, updates: bool) -> None:
@@ -162,11 +160,9 @@ class Loop(LoopDetector):
 
     def fetches_elsewhere(self, switch: Switch) -> None:
         """The calling thread is not the training's, and asks a loader for a batch. Errors of ours go to `switch`."""
-        try:
+        with switch:
             if self.undecided and not self.busy:
                 self._do(self.fetched_elsewhere, get_ident(), current_thread().name)
-        except Exception as error:
-            switch.fail(error)
 
     def learns_elsewhere(self) -> None:
         """The calling thread is not the training's, and begins a backward pass or an optimizer step."""

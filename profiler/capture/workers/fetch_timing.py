@@ -502,13 +502,11 @@ class FetchTimer(FetchTimerBase):
 
     def _collates(self, samples: Any) -> Any:
         """In the place of the fetcher's `collate_fn`."""
-        try:
+        with self.switch:
             self._made = self.counters.between()
             if self._fetcher.auto_collation and type(samples) in (list, tuple):
                 self._samples = len(samples)
                 self._content.given(samples)
-        except Exception as error:
-            self.switch.fail(error)
         try:
             return self._collate(samples)
         except BaseException as error:
