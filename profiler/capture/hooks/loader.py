@@ -20,8 +20,8 @@ from ..steps import StepRecorder
 from .identity import ByIdentity
 from .loader_facts import LoaderFacts, reference_to, starts_python
 from .loop import Loop
+from .parts import samples_of
 from .queue import queue_of
-from .samples import samples_of
 from .steady import LEAST_DRAW_NS, KnownIterator, Passes
 from .switch import Switch
 from .wrap import Patches, Unexpected

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...record.schema import NOT_MEASURED, EventKind
-from .batches import MOST_HELD, MOST_TOGETHER, Fetched
-from .loaders import Iteration, Part, Use
+from .loaders import MOST_HELD, MOST_TOGETHER, Fetched, Iteration, Part, Use
 from .state import LoopState
 from .unfed import OptimizerPace, OtherThreads
 

@@ -26,8 +26,7 @@ from ...native import FetchTimerBase
 from ...record.names import Names
 from ...record.schema import BATCH, NOT_MEASURED
 from ..hidden import forget_frame
-from ..hooks.parts import bytes_of
-from ..hooks.samples import samples_of
+from ..hooks.parts import bytes_of, samples_of
 from ..hooks.switch import Switch, hand_on, ours
 from ..stand_in import StandIn, has_parts_in_c, stand_in
 from .batch_content import BatchContent

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from support.hooked import MS, Clocked, Net, Recording, ahead, data, recording
 from whyidle.capture.loop_detector import state as loop_state
-from whyidle.capture.loop_detector.batches import MOST_HELD, MOST_TOGETHER
+from whyidle.capture.loop_detector.loaders import MOST_HELD, MOST_TOGETHER
 from whyidle.record.schema import NOT_MEASURED, EventKind, LoaderFlag, PauseKind, StepFlag
 
 PROGRAMS: list[Any] = []

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from support.hooked import Net, Recording, data, recording
-from whyidle.capture.hooks.samples import samples_of
+from whyidle.capture.hooks.parts import samples_of
 from whyidle.capture.imports import Imports
 from whyidle.record.schema import NOT_MEASURED, EventKind, StepFlag
 

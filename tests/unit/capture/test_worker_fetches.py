@@ -24,8 +24,7 @@ import support.slow_data as slow_data
 from support.hooked import Net, recording
 from whyidle.analyse.predict.observed import LEAST_BATCHES
 from whyidle.analyse.run.window import MOST_WARMUP_STEPS
-from whyidle.capture.hooks.parts import bytes_of
-from whyidle.capture.hooks.samples import samples_of
+from whyidle.capture.hooks.parts import bytes_of, samples_of
 from whyidle.capture.hooks.switch import Switch
 from whyidle.capture.sampler.start import start_sampler
 from whyidle.capture.workers.batch_content import BatchContent
