@@ -40,24 +40,21 @@ class LearningGraphs:
         return self._known.get(graph) is not None
 
 
-class BackwardHook:
+class BackwardHook(Patches):
     """Wraps `torch.autograd.backward`, which `Tensor.backward` looks up at each call. The outermost pass counts.
 
     On a GPU nested passes, as of checkpointed segments, run on threads of the autograd engine.
     """
 
     def __init__(self, loop: Loop, steps: StepRecorder, switch: Switch, graphs: LearningGraphs) -> None:
+        super().__init__()
         self._loop = loop
         self._steps = steps
         self._graphs = graphs
         self.switch = switch
-        self._patches = Patches()
 
     def install(self) -> None:
-        self._patches.replace(torch.autograd, "backward", self._wrap, None)
-
-    def remove(self) -> None:
-        self._patches.put_back()
+        self.replace(torch.autograd, "backward", self._wrap, None)
 
     def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         loop, steps, switch, graphs = self._loop, self._steps, self.switch, self._graphs
@@ -171,22 +168,18 @@ class OptimizerHook:
         return before, after
 
 
-class GraphHook:
+class GraphHook(Wraps):
     """Sees CUDA graphs that hold a backward pass or an optimizer step being replayed: no other hook is called then."""
 
     def __init__(self, session: Session, loop: Loop, switch: Switch, graphs: LearningGraphs) -> None:
+        super().__init__(switch, lambda: get_ident() == loop.thread)
         self._graphs = graphs
         self._loop = loop
         self._steps = session.steps
-        self.switch = switch
-        self._wraps = Wraps(switch, lambda: get_ident() == loop.thread)
 
     def install(self) -> None:
-        self._wraps.around(torch.cuda.CUDAGraph, "capture_begin", self._captures, None, None)
-        self._wraps.around(torch.cuda.CUDAGraph, "replay", self._replays, self._replayed, None)
-
-    def remove(self) -> None:
-        self._wraps.put_back()
+        self.around(torch.cuda.CUDAGraph, "capture_begin", self._captures, None, None)
+        self.around(torch.cuda.CUDAGraph, "replay", self._replays, self._replayed, None)
 
     def _captures(self, graph: Any, *_args: Any, **_kwargs: Any) -> None:
         self._graphs.captured = graph

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 
 
-class LoaderHook:
+class LoaderHook(Patches):
     """Wraps what makes an iterator and what asks it for a batch.
 
     `_BaseDataLoaderIter.__next__` serves every kind of torch's loader and of `StatefulDataLoader`. The iterator's type,
@@ -47,12 +47,12 @@ class LoaderHook:
         switch: Switch,
         notice: Callable[[str], object],
     ) -> None:
+        super().__init__()
         self._loop = loop
         self._steps = steps
         self._now = now
         self.switch = switch
         self._notice = notice
-        self._patches = Patches()
         self._roles: ByIdentity[Role] = ByIdentity()
         self._known: ByIdentity[KnownIterator] = ByIdentity()
         self._last: KnownIterator | None = None
@@ -70,20 +70,17 @@ class LoaderHook:
 
     def install(self) -> None:
         base = dataloader._BaseDataLoaderIter
-        self._patches.replace(base, "__next__", self._wrap_next, None)
-        self._patches.replace(DataLoader, "__iter__", self._wrap_iter, None)
+        self.replace(base, "__next__", self._wrap_next, None)
+        self.replace(DataLoader, "__iter__", self._wrap_iter, None)
         try:
-            self._patches.replace(base, "_next_index", self._wrap_next_index, None)
+            self.replace(base, "_next_index", self._wrap_next_index, None)
         except Unexpected as error:
             self._notice(f"The first tensor of each batch tells its number of samples: {error}.")
         try:
-            self._patches.replace(base, "__init__", self._wrap_sampler_iter, None, None)
-            self._patches.replace(base, "_reset", self._wrap_sampler_iter, None, None)
+            self.replace(base, "__init__", self._wrap_sampler_iter, None, None)
+            self.replace(base, "_reset", self._wrap_sampler_iter, None, None)
         except Unexpected as error:
             self._notice(f"Work of a sampler at the start of an epoch counts for its first batch: {error}.")
-
-    def remove(self) -> None:
-        self._patches.put_back()
 
     def last(self) -> Any | None:
         """The iterator that was asked for a batch last, while it is there."""
@@ -369,4 +366,4 @@ class LoaderHook:
             self._stateful = True
             with contextlib.suppress(Unexpected):
                 # Without it, making the iterator is not part of the first fetch, and nothing else is missing.
-                self._patches.replace(loader, "__iter__", self._wrap_iter, None)
+                self.replace(loader, "__iter__", self._wrap_iter, None)
