@@ -480,6 +480,13 @@ def another_thread_learns_once_an_epoch_was_trained(net: Net) -> None:
     net.learns(loader)
 
 
+@gives([None] * 9, said=["sees no loader", "3 of 12 optimizer steps came before"])
+def another_thread_learns_beside_a_training_without_a_loader(net: Net) -> None:
+    net.learns([OWN] * 2)
+    on_a_thread("distil", lambda: Net().learns([OWN] * 9))
+    net.learns([OWN] * 10)
+
+
 @pytest.mark.usefixtures("either_path")
 @pytest.mark.parametrize(("program", "unhurried", "expected"), PROGRAMS)
 def test_a_program_is_recorded_as_the_steps_that_it_has(

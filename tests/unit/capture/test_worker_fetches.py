@@ -27,6 +27,7 @@ from whyidle.analyse.run.window import MOST_WARMUP_STEPS
 from whyidle.capture.hooks.parts import bytes_of, samples_of
 from whyidle.capture.hooks.switch import Switch
 from whyidle.capture.sampler.start import start_sampler
+from whyidle.capture.workers import hook
 from whyidle.capture.workers.batch_content import BatchContent
 from whyidle.capture.workers.counters import ThreadCounters, affinity
 from whyidle.capture.workers.fetch_timing import Stamped, file_of, number_of, one_by_one
@@ -39,10 +40,11 @@ from whyidle.capture.workers.hook import (
     WorkerLoop,
     positions,
 )
+from whyidle.errors import RecordError
 from whyidle.record.names import Names
 from whyidle.record.reader import RecordFile, Records
 from whyidle.record.run import open_run
-from whyidle.record.schema import BATCH, NOT_MEASURED
+from whyidle.record.schema import BATCH, CONTENT, NOT_MEASURED
 from whyidle.record.segment import RecordWriter
 
 FIELDS = [field.name for field in BATCH.fields[1:]]
@@ -306,6 +308,17 @@ def test_a_training_that_makes_its_batches_itself_says_nothing_of_a_workers_proc
     assert len(made) > 0
     assert set(made["process_cpu_ns"]) == set(made["sent_bytes"]) == MISSING
     assert set(made["cpus"]) == {len(os.sched_getaffinity(0))}
+
+
+def test_where_contents_cannot_be_stored_all_else_of_a_batch_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise RecordError("no space left")
+
+    monkeypatch.setattr(hook, "RecordWriter", fails)
+    assert len(batches(tmp_path, PLAIN, workers=0, batch_size=2)) == 4
+    assert len(open_run(tmp_path / "run").records(CONTENT)) == 0
 
 
 def to_the_highest(worker: int) -> None:
