@@ -89,6 +89,11 @@ def test_a_batch_on_its_way_is_a_copy(copying: Training, to: Callable[[torch.Ten
     assert (steps["device_copy_end_ns"] > 0).tolist() == [nbytes == 48] * 4
 
 
+def test_what_only_changes_its_type_is_no_wait_either(waiting: Training) -> None:
+    made = waiting.run(lambda batch: [batch.to(torch.float64), batch.to("cpu", non_blocking=True), batch.to(batch)])
+    assert len(made.pauses(PauseKind.SYNC)) == 0
+
+
 def test_nothing_counts_in_steps_that_are_let_pass(copying: Training) -> None:
     asked = []
     made = copying.run(lambda batch: asked.append(batch.to("meta")), thinning=SomePass(1, 1000))
