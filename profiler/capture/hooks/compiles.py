@@ -143,19 +143,15 @@ class CompileHook:
         # Torch says for what it compiles since 2.8.
         if not self.switch.on:
             return
-        try:
+        with self.switch:
             self._depth += 1
             if self._depth == 1:
                 self._begin_ns = self._now()
-        except Exception as error:
-            self.switch.fail(error)
 
     def _ends(self, *_args: Any) -> None:
         if not self.switch.on or self._depth == 0:
             return
-        try:
+        with self.switch:
             self._depth -= 1
             if self._depth == 0:
                 self._session.lasted(EventKind.COMPILE, self._begin_ns, self._now())
-        except Exception as error:
-            self.switch.fail(error)

@@ -19,7 +19,7 @@ from .waits import Streams
 from .wrap import Wraps
 
 
-class DeviceHook:
+class DeviceHook(Wraps):
     """Sees the copies that such a program makes, and the waits for them.
 
     What an emulated device is asked, only it knows of. Of a CUDA device the hooks on torch see the same, but for copies
@@ -27,22 +27,18 @@ class DeviceHook:
     """
 
     def __init__(self, loop: Loop, steps: StepRecorder, device: Device, switch: Switch) -> None:
+        super().__init__(switch, loop.in_step)
         self._steps = steps
         self._device = device
         self._emulated = isinstance(device, EmulatedDevice)
-        self.switch = switch
-        self._wraps = Wraps(switch, loop.in_step)
         self._seen: Copy | None = None
         """The last copy that began within a step."""
 
     def install(self) -> None:
-        self._wraps.around(self._device, "copy", self._copies, self._copied, ())
-        self._wraps.around(self._device, "wait_for", self._wait_begins, self._wait_ends, None, ())
+        self.around(self._device, "copy", self._copies, self._copied, ())
+        self.around(self._device, "wait_for", self._wait_begins, self._wait_ends, None, ())
         if self._emulated:
-            self._wraps.around(self._device, "synchronize", self._sync_begins, self._sync_ends)
-
-    def remove(self) -> None:
-        self._wraps.put_back()
+            self.around(self._device, "synchronize", self._sync_begins, self._sync_ends)
 
     def _copies(self, *_args: Any, **_kwargs: Any) -> bool:
         return True
@@ -90,7 +86,7 @@ class _Under:
         self.begin = begin
 
 
-class CopyHook:
+class CopyHook(Wraps):
     """Sees the copies that a training asks tensors for, between the fetch of a batch and the next.
 
     A copy on a side stream is told from one between the computations. A tensor that is not one block of memory is not
@@ -98,25 +94,21 @@ class CopyHook:
     """
 
     def __init__(self, loop: Loop, steps: StepRecorder, device: Device, switch: Switch, streams: Streams) -> None:
+        super().__init__(switch, loop.in_step)
         self._loop = loop
         self._steps = steps
         self._device = device
-        self.switch = switch
         self._streams = streams
         self._on = device.torch_device
         self._target = device.torch_device.type
         self._pinned: dict[tuple[torch.Size, torch.dtype], list[int]] = {}
         """[copies until it is asked again, whether it is pinned]"""
-        self._wraps = Wraps(switch, loop.in_step)
 
     def install(self) -> None:
-        self._wraps.around(torch.Tensor, "to", self._to_begins, self._ends, None, "cpu")
+        self.around(torch.Tensor, "to", self._to_begins, self._ends, None, "cpu")
         if self._target == "cuda":
-            self._wraps.around(torch.Tensor, "cuda", self._cuda_begins, self._ends, None)
-            self._wraps.around(torch.Tensor, "copy_", self._copy_begins, self._ends, None, None)
-
-    def remove(self) -> None:
-        self._wraps.put_back()
+            self.around(torch.Tensor, "cuda", self._cuda_begins, self._ends, None)
+            self.around(torch.Tensor, "copy_", self._copy_begins, self._ends, None, None)
 
     def _to_begins(self, tensor: Any, *args: Any, **kwargs: Any) -> _Under | None:
         target = self._target_of(args, kwargs)

@@ -14,14 +14,6 @@ from typing import Any, TypeAlias
 from torch import is_grad_enabled
 
 from ...record.schema import BATCH, NOT_MEASURED
-from ..loop_detector.events import (
-    FetchEnds,
-    FetchFails,
-    FetchStops,
-    IterBegins,
-    IterEnds,
-    IterFails,
-)
 from ..loop_detector.loaders import Iteration, Part, Role, Use
 from ..session import Session
 from ..steps import QueueLook
@@ -91,10 +83,8 @@ class ToldBatches:
         if row is None or os.getpid() != self._pid:
             return
         if row[_SLOT["step"]] < self._session.steps.count - (0 if last else 1):
-            try:
+            with self.switch:
                 self._session.made(row)
-            except Exception as error:
-                self.switch.fail(error)
 
 
 Count = Callable[[Any], int | None]
@@ -157,17 +147,17 @@ class Fetches:
         if not self.listens:
             return iterate()
         iteration = Iteration(of.role, self._now(), of.facts, of.queue)
-        self._loop.hears(IterBegins(iteration, iteration.begin_ns, is_grad_enabled()), self.switch)
+        self._loop.hears(self.switch, self._loop.iter_began, iteration, iteration.begin_ns, is_grad_enabled())
         # No call lies between this and what undoes it, so that no interrupt can: whatever follows would not be seen.
         self._loop.fetching, self._told.under_way = True, of.tells is not None
         try:
             made = iterate()
         except BaseException:
             self._loop.fetching = self._told.under_way = False
-            self._loop.hears(IterFails(), self.switch)
+            self._loop.hears(self.switch, self._loop.iter_failed)
             raise
         self._loop.fetching = self._told.under_way = False
-        if self._loop.hears(IterEnds(iteration, self._now()), self.switch):
+        if self._loop.hears(self.switch, self._loop.iter_ended, iteration, self._now()):
             of.iteration = iteration
         return made
 
@@ -183,7 +173,7 @@ class Fetches:
         if iteration is None or iteration.done:
             # Nobody was seen to make this iterator, or it begins anew.
             iteration = of.iteration = Iteration(of.role, now, of.facts, of.queue)
-        told = self._loop.hears(self._loop.asks(iteration, now), self.switch)
+        told = loop.asks(self.switch, iteration, now)
         self._told.store()
         loop.fetching, self._told.under_way = True, of.tells is not None
         try:
@@ -191,8 +181,10 @@ class Fetches:
         except BaseException as error:
             loop.fetching = self._told.under_way = False
             if told:
-                stops = isinstance(error, of.ends)
-                loop.hears(FetchStops(iteration, self._now()) if stops else FetchFails(), self.switch)
+                if isinstance(error, of.ends):
+                    loop.hears(self.switch, loop.fetch_stopped, iteration, self._now())
+                else:
+                    loop.hears(self.switch, loop.fetch_failed)
             raise
         loop.fetching = self._told.under_way = False
         if told:
@@ -210,7 +202,8 @@ class Fetches:
         except Exception as error:
             self.switch.fail(error)
             return
-        if self._loop.hears(FetchEnds(iteration, now, samples, flags=flags), self.switch) and of.tells is not None:
+        ended = iteration, now, samples, NOT_MEASURED, NOT_MEASURED, flags
+        if loop.hears(self.switch, loop.fetch_ended, *ended) and of.tells is not None:
             self._told.handed_over(batch, samples, of.tells)
 
 

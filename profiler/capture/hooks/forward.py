@@ -107,7 +107,7 @@ class ForwardHook(ForwardBase):
         """A batch was handed over, and its step is looked at."""
         if not self.switch.on:
             return
-        try:
+        with self.switch:
             if self._looking:
                 self._stop_looking()
             module = None if self._module is None else self._module()
@@ -126,8 +126,6 @@ class ForwardHook(ForwardBase):
                     return
             self._expects(module)
             self._armed = True
-        except Exception as error:
-            self.switch.fail(error)
 
     def _disarm(self) -> None:
         self._armed = False
@@ -136,12 +134,10 @@ class ForwardHook(ForwardBase):
     def _called(self) -> None:
         """The module is called, so the forward pass begins."""
         self._armed = False
-        try:
+        with self.switch:
             if self.switch.on and self._loop.in_step() and not self._loop.captures():
                 self._missed = 0
                 self._begins_at(self._steps.forward_mark())
-        except Exception as error:
-            self.switch.fail(error)
 
     def _begins_at(self, mark: ForwardMark) -> None:
         self._steps.forward_begin(mark)

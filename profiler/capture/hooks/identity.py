@@ -15,9 +15,6 @@ class ByIdentity(Generic[Known]):
     def __init__(self) -> None:
         self._entries: dict[int, tuple[weakref.ref[Any], Known]] = {}
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def get(self, of: Any) -> Known | None:
         entry = self._entries.get(id(of))
         return entry[1] if entry is not None and entry[0]() is of else None

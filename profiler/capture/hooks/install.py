@@ -85,13 +85,11 @@ class Hooks:
         """
         if not self._told.on:
             return None
-        try:
+        with self._told:
             if get_ident() == self._loop.thread:
                 return call(self._loop)
             if learns:
                 self._loop.learns_elsewhere()
-        except Exception as error:
-            self._told.fail(error)
         return None
 
     def name(self, text: str) -> int:

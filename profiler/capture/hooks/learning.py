@@ -15,7 +15,6 @@ from torch.optim import optimizer as torch_optimizer
 
 from ..device_in_use import of_parameters, of_tensors
 from ..hidden import forget_frame
-from ..loop_detector.events import Updated
 from ..session import Session
 from ..steps import StepRecorder
 from .identity import ByIdentity
@@ -41,24 +40,21 @@ class LearningGraphs:
         return self._known.get(graph) is not None
 
 
-class BackwardHook:
+class BackwardHook(Patches):
     """Wraps `torch.autograd.backward`, which `Tensor.backward` looks up at each call. The outermost pass counts.
 
     On a GPU nested passes, as of checkpointed segments, run on threads of the autograd engine.
     """
 
     def __init__(self, loop: Loop, steps: StepRecorder, switch: Switch, graphs: LearningGraphs) -> None:
+        super().__init__()
         self._loop = loop
         self._steps = steps
         self._graphs = graphs
         self.switch = switch
-        self._patches = Patches()
 
     def install(self) -> None:
-        self._patches.replace(torch.autograd, "backward", self._wrap, None)
-
-    def remove(self) -> None:
-        self._patches.put_back()
+        self.replace(torch.autograd, "backward", self._wrap, None)
 
     def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         loop, steps, switch, graphs = self._loop, self._steps, self.switch, self._graphs
@@ -131,7 +127,7 @@ class OptimizerHook:
         def begins(optimizer: Any) -> None:
             if not switch.on:
                 return
-            try:
+            with switch:
                 if get_ident() != loop.thread:
                     loop.learns_elsewhere()
                     return
@@ -142,13 +138,11 @@ class OptimizerHook:
                     graphs.captures_learning()
                 elif loop.inside and steps.recording:
                     steps.optimizer_begin()
-            except Exception as error:
-                switch.fail(error)
 
         def ends(optimizer: Any) -> None:
             if not switch.on:
                 return
-            try:
+            with switch:
                 if get_ident() != loop.thread:
                     return
                 if loop.capturing is not None and loop.capturing():
@@ -156,9 +150,7 @@ class OptimizerHook:
                 if loop.inside and steps.recording:
                     steps.optimizer_end()
                 if loop.counts_updates:
-                    loop.tell(Updated(loop.now(), id(optimizer)))
-            except Exception as error:
-                switch.fail(error)
+                    loop.tell(loop.update_ended, loop.now(), id(optimizer))
 
         if loop.steady is not None:
             begins = loop.steady.instead("update", None, begins, switch.fail, switch)
@@ -176,22 +168,18 @@ class OptimizerHook:
         return before, after
 
 
-class GraphHook:
+class GraphHook(Wraps):
     """Sees CUDA graphs that hold a backward pass or an optimizer step being replayed: no other hook is called then."""
 
     def __init__(self, session: Session, loop: Loop, switch: Switch, graphs: LearningGraphs) -> None:
+        super().__init__(switch, lambda: get_ident() == loop.thread)
         self._graphs = graphs
         self._loop = loop
         self._steps = session.steps
-        self.switch = switch
-        self._wraps = Wraps(switch, lambda: get_ident() == loop.thread)
 
     def install(self) -> None:
-        self._wraps.around(torch.cuda.CUDAGraph, "capture_begin", self._captures, None, None)
-        self._wraps.around(torch.cuda.CUDAGraph, "replay", self._replays, self._replayed, None)
-
-    def remove(self) -> None:
-        self._wraps.put_back()
+        self.around(torch.cuda.CUDAGraph, "capture_begin", self._captures, None, None)
+        self.around(torch.cuda.CUDAGraph, "replay", self._replays, self._replayed, None)
 
     def _captures(self, graph: Any, *_args: Any, **_kwargs: Any) -> None:
         self._graphs.captured = graph
@@ -210,4 +198,4 @@ class GraphHook:
         if loop.inside:
             self._steps.backward_end()
         if loop.counts_updates:
-            loop.tell(Updated(loop.now(), id(graph)))
+            loop.tell(loop.update_ended, loop.now(), id(graph))

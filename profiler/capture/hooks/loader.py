@@ -15,21 +15,13 @@ from ...record.schema import NOT_MEASURED
 from ...record.stacks import Call
 from ..hidden import forget_frame
 from ..loader_made import made_at
-from ..loop_detector.events import (
-    FetchEnds,
-    FetchFails,
-    FetchStops,
-    IterBegins,
-    IterEnds,
-    IterFails,
-)
 from ..loop_detector.loaders import Iteration, Part, Role
 from ..steps import StepRecorder
 from .identity import ByIdentity
 from .loader_facts import LoaderFacts, reference_to, starts_python
 from .loop import Loop
+from .parts import samples_of
 from .queue import queue_of
-from .samples import samples_of
 from .steady import LEAST_DRAW_NS, KnownIterator, Passes
 from .switch import Switch
 from .wrap import Patches, Unexpected
@@ -40,7 +32,7 @@ if TYPE_CHECKING:
 _STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 
 
-class LoaderHook:
+class LoaderHook(Patches):
     """Wraps what makes an iterator and what asks it for a batch.
 
     `_BaseDataLoaderIter.__next__` serves every kind of torch's loader and of `StatefulDataLoader`. The iterator's type,
@@ -55,12 +47,12 @@ class LoaderHook:
         switch: Switch,
         notice: Callable[[str], object],
     ) -> None:
+        super().__init__()
         self._loop = loop
         self._steps = steps
         self._now = now
         self.switch = switch
         self._notice = notice
-        self._patches = Patches()
         self._roles: ByIdentity[Role] = ByIdentity()
         self._known: ByIdentity[KnownIterator] = ByIdentity()
         self._last: KnownIterator | None = None
@@ -78,20 +70,17 @@ class LoaderHook:
 
     def install(self) -> None:
         base = dataloader._BaseDataLoaderIter
-        self._patches.replace(base, "__next__", self._wrap_next, None)
-        self._patches.replace(DataLoader, "__iter__", self._wrap_iter, None)
+        self.replace(base, "__next__", self._wrap_next, None)
+        self.replace(DataLoader, "__iter__", self._wrap_iter, None)
         try:
-            self._patches.replace(base, "_next_index", self._wrap_next_index, None)
+            self.replace(base, "_next_index", self._wrap_next_index, None)
         except Unexpected as error:
             self._notice(f"The first tensor of each batch tells its number of samples: {error}.")
         try:
-            self._patches.replace(base, "__init__", self._wrap_sampler_iter, None, None)
-            self._patches.replace(base, "_reset", self._wrap_sampler_iter, None, None)
+            self.replace(base, "__init__", self._wrap_sampler_iter, None, None)
+            self.replace(base, "_reset", self._wrap_sampler_iter, None, None)
         except Unexpected as error:
             self._notice(f"Work of a sampler at the start of an epoch counts for its first batch: {error}.")
-
-    def remove(self) -> None:
-        self._patches.put_back()
 
     def last(self) -> Any | None:
         """The iterator that was asked for a batch last, while it is there."""
@@ -124,7 +113,7 @@ class LoaderHook:
             except BaseException as error:
                 if listens:
                     loop.fetching = False
-                    loop.hears(IterFails(), switch)
+                    loop.hears(switch, loop.iter_failed)
                 forget_frame(error)
                 raise
             if listens:
@@ -165,7 +154,7 @@ class LoaderHook:
                     else:
                         steps.fetch_begin(of.epoch or 0, False, of.queue, now)
                 else:
-                    loop.tell(loop.asks(of, now))
+                    loop.tell(loop.fetch_began, of, now, is_grad_enabled(), steps.computed())
                 asked = of
             except Exception as error:
                 switch.fail(error)
@@ -210,13 +199,13 @@ class LoaderHook:
             elif steps.passing:
                 steps.passes_with(samples)
         else:
-            loop.tell(FetchEnds(asked, now, samples, loader, number, flags))
+            loop.tell(loop.fetch_ended, asked, now, samples, loader, number, flags)
 
     def _raised(self, error: BaseException, known: KnownIterator | None, asked: Iteration | None) -> None:
         """There was no further batch, or the fetch failed."""
         if isinstance(error, StopIteration):
             if asked is not None:
-                self._loop.hears(FetchStops(asked, self._now()), self.switch)
+                self._loop.hears(self.switch, self._loop.fetch_stopped, asked, self._now())
             return
         if asked is not None and known is not None:
             self._fetch_fails(known)
@@ -276,13 +265,11 @@ class LoaderHook:
             except BaseException as error:
                 forget_frame(error)
                 raise
-            try:
+            with switch:
                 # Others than map-style datasets have a sampler of constants.
                 mapped = getattr(self_, "_dataset_kind", None) == dataloader._DatasetKind.Map
                 if begin and mapped and (end := clock()) - begin >= LEAST_DRAW_NS:
                     loop.drew(begin, end, 0)
-            except Exception as error:
-                switch.fail(error)
             return made
 
         return make
@@ -301,20 +288,18 @@ class LoaderHook:
             if known is not None:
                 known.lengths.clear()
             of = Iteration(role, now)
-            self._loop.tell(IterBegins(of, now, is_grad_enabled()))
+            self._loop.tell(self._loop.iter_began, of, now, is_grad_enabled())
             return of
         except Exception as error:
             self.switch.fail(error)
             return None
 
     def _iter_ends(self, iterator: Any, of: Iteration, loader: Any) -> None:
-        try:
-            self._loop.tell(IterEnds(of, self._now()))
+        with self.switch:
+            self._loop.tell(self._loop.iter_ended, of, self._now())
             if isinstance(iterator, dataloader._BaseDataLoaderIter):
                 made = tuple(Call(*call) for call in made_at(loader))
                 self._begin_iteration(iterator, self._know(iterator), of, made)
-        except Exception as error:
-            self.switch.fail(error)
 
     def _begin_late(self, iterator: Any, known: KnownIterator, now: int) -> Iteration:
         """A pass over an iterator that was made before the hooks were, or by a loader whose `__iter__` is its own."""
@@ -335,16 +320,14 @@ class LoaderHook:
         return samples or 0
 
     def _fetch_fails(self, asked: KnownIterator) -> None:
-        try:
+        with self.switch:
             iterator = asked.iterator()
             sent = getattr(iterator, "_send_idx", None)
             # A fetch that timed out took no batch: what was sent to the workers and has not come is still to come.
             left = len(asked.lengths) - 1 if sent is None else sent - self._received(iterator)
             while len(asked.lengths) > max(0, left):
                 asked.lengths.popleft()
-        except Exception as error:
-            self.switch.fail(error)
-        self._loop.hears(FetchFails(), self.switch)
+        self._loop.hears(self.switch, self._loop.fetch_failed)
 
     def _know(self, iterator: Any) -> KnownIterator:
         known = self._known.get(iterator)
@@ -383,4 +366,4 @@ class LoaderHook:
             self._stateful = True
             with contextlib.suppress(Unexpected):
                 # Without it, making the iterator is not part of the first fetch, and nothing else is missing.
-                self._patches.replace(loader, "__iter__", self._wrap_iter, None)
+                self.replace(loader, "__iter__", self._wrap_iter, None)

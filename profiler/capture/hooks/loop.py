@@ -14,26 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...record.schema import EventKind
-from ..loop_detector import actions
 from ..loop_detector.detector import LoopDetector
-from ..loop_detector.events import (
-    BoundaryBegins,
-    BoundaryEnds,
-    Event,
-    FetchBegins,
-    FetchEnds,
-    FetchesElsewhere,
-    FetchStops,
-    Finishes,
-    GivesUp,
-    IterEnds,
-    Learns,
-    LearnsElsewhere,
-    PhaseEnds,
-    StepMarked,
-    WaitBegins,
-    WaitEnds,
-)
 from ..loop_detector.loaders import Iteration
 from ..session import Session
 from .loader_facts import DataSets, LoaderFacts
@@ -47,18 +28,8 @@ _SUFFIXES = (".jpg", ".jpeg")
 _DEEPEST = 4
 """Data sets within data sets."""
 _INNER = ("dataset", "data", "_dataset", "base")
-_ROOTS = (
-    "root",
-    "root_dir",
-    "img_dir",
-    "image_dir",
-    "images_dir",
-    "img_folder",
-    "image_folder",
-    "folder",
-    "path",
-    "dir",
-)
+_FOLDERS = ("img_dir", "image_dir", "images_dir", "img_folder", "image_folder")
+_ROOTS = ("root", "root_dir", *_FOLDERS, "folder", "path", "dir")
 
 
 def image_files(data: Any) -> tuple[str, ...]:
@@ -109,7 +80,7 @@ LEAST_SAVE_NS = 100_000
 """Shorter checkpoints are not recorded one by one."""
 
 
-_RETURNS = IterEnds, FetchEnds, FetchStops, StepMarked, WaitEnds
+_RETURNS = "iter_ended", "fetch_ended", "fetch_stopped", "step_marked", "wait_ended"
 """After these the program goes on with what it has."""
 
 
@@ -125,9 +96,7 @@ class Loop(LoopDetector):
     """The detector of one training thread. The hooks tell it what happens; it tells the recorder."""
 
     def __init__(self, session: Session, now: Callable[[], int]) -> None:
-        super().__init__(get_ident())
-        self._session = session
-        self._steps = session.steps
+        super().__init__(get_ident(), session)
         self.now = now
         self.busy = False
         """The training thread tells of something here: another thread must change nothing."""
@@ -145,51 +114,37 @@ class Loop(LoopDetector):
         """Told the GPU that a step is learnt from, `None` for none, until it is known on which device it computes."""
         self.on_learning: Callable[[], object] | None = None
         """Called at the first backward pass or optimizer step of each step, unless a CUDA graph captures it."""
-        steps = self._steps
-        self._carry_out: dict[type, Callable[..., object]] = {
-            actions.BeginStep: steps.fetch_begin,
-            actions.Deliver: steps.fetch_end,
-            actions.Amend: steps.amend,
-            actions.TakeBack: steps.abandon_fetch,
-            actions.EndStep: steps.end_step,
-            actions.Compute: steps.compute_begin,
-            actions.FetchWithinBegins: steps.fetch_within_begin,
-            actions.FetchWithinEnds: steps.fetch_within_end,
-            actions.Happened: session.event,
-            actions.LoaderTrains: self._loader_trains,
-            actions.FirstLearning: self._learning_begins,
-            actions.Say: session.notice,
-        }
 
-    def tell(self, event: Event) -> None:
-        """Something happened in the thread that trains. What a signal's handler does meanwhile is not told."""
+    def tell(self, happened: Callable[..., None], *facts: Any) -> None:
+        """Something happened in the thread that trains: the detector's method for it, and what that is to be told.
+
+        What a signal's handler does meanwhile is not told.
+        """
         if self.busy:
             return
         self.busy = True
         try:
-            self._do(event)
-            if isinstance(event, _RETURNS):
+            self._do(happened, *facts)
+            if happened.__name__ in _RETURNS:
                 self.goes_on(self.now())
         finally:
             self.busy = False
 
-    def hears(self, event: Event, switch: Switch) -> bool:
+    def hears(self, switch: Switch, happened: Callable[..., None], *facts: Any) -> bool:
         """As `tell`, unless `switch` is off; errors of ours go there. Whether it was heard."""
         if not switch.on:
             return False
-        try:
-            self.tell(event)
-        except Exception as error:
-            switch.fail(error)
+        with switch:
+            self.tell(happened, *facts)
         return switch.on
 
     def learns(self, updates: bool) -> None:
         """A backward pass begins, or an optimizer step (`updates`), in the thread that trains."""
         again = self.learnt
         if not self.next_learns(updates):
-            self.tell(Learns(self.now(), updates))
+            self.tell(self.learning_began, self.now(), updates)
         elif not again and self.on_learning is not None:
-            self._learning_begins()
+            self._first_learning()
 
     def in_step(self) -> bool:
         """Whether the calling thread trains, and is in the midst of a step that is looked at."""
@@ -199,39 +154,37 @@ class Loop(LoopDetector):
         """Whether a CUDA graph is being captured: a mark set now would become part of it."""
         return self.capturing is not None and self.capturing()
 
-    def asks(self, of: Iteration, now: int) -> FetchBegins:
-        """What is told when a pass is asked for a batch."""
-        return FetchBegins(of, now, torch.is_grad_enabled(), self._steps.computed())
+    def asks(self, switch: Switch, of: Iteration, now: int) -> bool:
+        """A pass is asked for a batch. As `hears`."""
+        return self.hears(switch, self.fetch_began, of, now, torch.is_grad_enabled(), self._steps.computed())
 
     def fetches_elsewhere(self, switch: Switch) -> None:
         """The calling thread is not the training's, and asks a loader for a batch. Errors of ours go to `switch`."""
-        try:
+        with switch:
             if self.undecided and not self.busy:
-                self._do(FetchesElsewhere(get_ident(), current_thread().name))
-        except Exception as error:
-            switch.fail(error)
+                self._do(self.fetched_elsewhere, get_ident(), current_thread().name)
 
     def learns_elsewhere(self) -> None:
         """The calling thread is not the training's, and begins a backward pass or an optimizer step."""
         if self.undecided and not self.busy:
             names = {thread.ident: thread.name for thread in enumerate_threads()}
             training = names.get(self.thread) or "ended since"
-            self._do(LearnsElsewhere(self.now(), get_ident(), current_thread().name, training))
+            self._do(self.learnt_elsewhere, self.now(), get_ident(), current_thread().name, training)
 
     def step_begins(self) -> None:
         """The program says that a step begins here."""
-        self.tell(StepMarked(self.now()))
+        self.tell(self.step_marked, self.now())
 
     def wait_begins(self) -> bool:
         """The program says that it waits for data from here on; false within another wait."""
         if self.fetching or self.waiting is not None:
             return False
-        self.tell(WaitBegins(self.now(), torch.is_grad_enabled()))
+        self.tell(self.wait_began, self.now(), torch.is_grad_enabled())
         return True
 
     def wait_ends(self, failed: bool) -> None:
         """It has its data, or raised."""
-        self.tell(WaitEnds(self.now(), failed))
+        self.tell(self.wait_ended, self.now(), failed)
 
     def phase_begins(self) -> Phase:
         """A phase begins that the program marks."""
@@ -239,18 +192,18 @@ class Loop(LoopDetector):
 
     def phase_ends(self, phase: Phase, name: int) -> None:
         """It is over. `name`: its number in the run's names."""
-        self.tell(PhaseEnds(self.now(), *phase, name))
+        self.tell(self.phase_ended, self.now(), *phase, name)
 
     def boundary_begins(self) -> bool:
         """Something outside the steps begins, a checkpoint; false if it belongs to something larger."""
         if self.fetching or self.in_boundary:
             return False
-        self.tell(BoundaryBegins(self.now()))
+        self.tell(self.boundary_began, self.now())
         return True
 
     def boundary_ends(self) -> None:
         """It is over."""
-        self.tell(BoundaryEnds(self.now()))
+        self.tell(self.end_boundary, self.now())
 
     def saved(self, begin_ns: int) -> None:
         """A checkpoint was written since."""
@@ -265,26 +218,26 @@ class Loop(LoopDetector):
     def give_up(self) -> None:
         """Nothing more is known of the steps: leave none open."""
         try:
-            self.tell(GivesUp(self.now()))
+            self.tell(self.gave_up, self.now())
         finally:
             self.forked()
 
     def finish(self) -> None:
         """The training is over, or is not watched any longer."""
-        self.tell(Finishes(self.now()))
+        self.tell(self.finished, self.now())
 
     def forked(self) -> None:
         """This is a child of the process that trains, or nothing is recorded any longer."""
         self.thread = 0
         self.inside = False
 
-    def _do(self, event: Event) -> None:
-        for action in self.feed(event):
-            self._carry_out[type(action)](*action)
+    def _do(self, happened: Callable[..., None], *facts: Any) -> None:
+        for call, arguments in self.feed(happened, *facts):
+            call(*arguments)
 
     def _loader_trains(self, facts: LoaderFacts) -> None:
         self._session.loader(facts.workers, facts.prefetch, facts.flags, facts.made, image_files(facts.data()))
 
-    def _learning_begins(self) -> None:
+    def _first_learning(self) -> None:
         if self.on_learning is not None and not self.captures():
             self.on_learning()

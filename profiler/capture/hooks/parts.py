@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from ...record.schema import NOT_MEASURED
+from .switch import ours
 
 _modes = torch._C._len_torch_function_stack
 _unseen = torch._C.DisableTorchFunction
@@ -210,3 +211,34 @@ def bytes_of(batch: Any) -> int:
         elif not isinstance(part, _PLAIN):
             todo += [(inner, depth + 1) for inner in fields_of(part).values()]
     return total if tensors else NOT_MEASURED
+
+
+LEADING_LEVELS, LEADING_ITEMS = 4, 16
+"""Levels of a batch, and items of each, that are searched for its first tensor."""
+
+
+def samples_of(batch: Any) -> int | None:
+    """The leading dimension of a batch's first tensor or array, else the length of a list; `None` if it has neither.
+
+    A guess: right for what `default_collate` makes, wrong where the first tensor is one sample of many. What cannot be
+    looked at is not known.
+    """
+    with ours():
+        found = _leading(batch, LEADING_LEVELS)
+        if found is not None:
+            return found
+        for kind in (list, tuple):
+            if issubclass(type(batch), kind):
+                return kind.__len__(batch)
+    return None
+
+
+def _leading(part: Any, depth: int) -> int | None:
+    shape = shape_told(part)
+    if shape is not None:
+        return int(shape[0]) if shape and isinstance(shape[0], int) else 1
+    for each in (parts_of(part, LEADING_ITEMS) or ()) if depth else ():
+        found = _leading(each, depth - 1)
+        if found is not None:
+            return found
+    return None

@@ -18,8 +18,7 @@ from ..watched import watched
 from .fetches import Count, Fetches, OnePass
 from .identity import ByIdentity
 from .loader_facts import LoaderFacts, starts_python
-from .parts import parts_of
-from .samples import samples_of
+from .parts import parts_of, samples_of
 from .wrap import Patches, Unexpected
 
 

@@ -16,7 +16,11 @@ _BETWEEN = ("RESUME", "JUMP_BACKWARD")
 
 
 class Switch:
-    """One hook: on until something of ours fails in it, then off for good, with one notice."""
+    """One hook: on until something of ours fails in it, then off for good, with one notice.
+
+    As a context (`with switch:`) it takes an error of ours in the block, which ends there. The hooks of every step
+    catch what fails themselves, and save the two calls.
+    """
 
     __slots__ = ("_notice", "_on_failure", "_without", "name", "on")
 
@@ -38,6 +42,15 @@ class Switch:
         self._without = without
         self._notice = notice
         self._on_failure = on_failure
+
+    def __enter__(self) -> None:
+        """Nothing is to be done before."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        if error is None or from_a_signal(error):
+            return False
+        self.fail(error)
+        return True
 
     def fail(self, error: BaseException) -> None:
         """Something of ours went wrong in this hook.

@@ -48,30 +48,26 @@ class Streams:
 _DISTRIBUTED = "torch.distributed.checkpoint"
 
 
-class SaveHook:
+class SaveHook(Wraps):
     """Wraps `torch.save`, and `save` and `async_save` of torch's distributed checkpoints once they are imported.
 
     A checkpoint between a step's fetch and its computation leaves the step open; elsewhere it ends the step.
     """
 
     def __init__(self, loop: Loop, now: Callable[[], int], switch: Switch) -> None:
+        super().__init__(switch, self._may_be_one)
         self._loop = loop
         self._now = now
-        self.switch = switch
-        self._wraps = Wraps(switch, self._listens)
         self._distributed = False
 
     def install(self) -> None:
         same = torch.save is torch.serialization.save
-        self._wraps.around(torch, "save", self._begins, self._ends, None, None)
+        self.around(torch, "save", self._begins, self._ends, None, None)
         if same:
             # The same function under both names: what is pickled by name must be found by it.
             wrapped = torch.save
-            self._wraps.replace(torch.serialization, "save", lambda _original: wrapped, None, None)
+            self.replace(torch.serialization, "save", lambda _original: wrapped, None, None)
         self.look_for_late_ones()
-
-    def remove(self) -> None:
-        self._wraps.put_back()
 
     def look_for_late_ones(self) -> None:
         """Distributed checkpoints are seldom imported when the hooks are installed."""
@@ -83,9 +79,9 @@ class SaveHook:
         self._distributed = True
         with contextlib.suppress(Unexpected):
             for name in ("save", "async_save"):
-                self._wraps.around(module, name, self._begins, self._ends, None)
+                self.around(module, name, self._begins, self._ends, None)
 
-    def _listens(self) -> bool:
+    def _may_be_one(self) -> bool:
         # One within a fetch is a matter of the loader.
         return not self._loop.fetching and get_ident() == self._loop.thread
 
@@ -104,32 +100,28 @@ READING = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__")
 """Methods of a tensor that need its values on the host."""
 
 
-class SyncHook:
+class SyncHook(Wraps):
     """Wraps the calls that a training waits in: methods of tensors on the device, and the explicit ones.
 
     What waits inside torch is not seen: `nonzero`, indexing with a mask, printing a tensor.
     """
 
     def __init__(self, loop: Loop, steps: StepRecorder, device: Device, switch: Switch, streams: Streams) -> None:
+        super().__init__(switch, loop.in_step)
         self._loop = loop
         self._steps = steps
         self._on = device.torch_device
-        self.switch = switch
         self._streams = streams
-        self._wraps = Wraps(switch, loop.in_step)
 
     def install(self) -> None:
         for name in READING:
-            self._wraps.around(torch.Tensor, name, self._reads, self._ends, None)
+            self.around(torch.Tensor, name, self._reads, self._ends, None)
         if self._on.type == "cuda":
-            self._wraps.around(torch.cuda, "synchronize", self._waits, self._ends)
-            self._wraps.around(torch.cuda.Stream, "synchronize", self._waits, self._ends, None)
-            self._wraps.around(torch.cuda.Event, "synchronize", self._waits, self._ends, None)
+            self.around(torch.cuda, "synchronize", self._waits, self._ends)
+            self.around(torch.cuda.Stream, "synchronize", self._waits, self._ends, None)
+            self.around(torch.cuda.Event, "synchronize", self._waits, self._ends, None)
             if hasattr(torch, "accelerator"):  # since 2.6
-                self._wraps.around(torch.accelerator, "synchronize", self._waits, self._ends)
-
-    def remove(self) -> None:
-        self._wraps.put_back()
+                self.around(torch.accelerator, "synchronize", self._waits, self._ends)
 
     def _reads(self, tensor: Any, *_args: Any, **_kwargs: Any) -> bool | None:
         return self._waits() if is_on(tensor, self._on) else None
@@ -145,22 +137,18 @@ class SyncHook:
         self._steps.sync_end()
 
 
-class StreamWaitHook:
+class StreamWaitHook(Wraps):
     """Sees the computing stream being told to wait for another one: for a batch that was copied ahead, say."""
 
     def __init__(self, loop: Loop, steps: StepRecorder, switch: Switch, streams: Streams) -> None:
+        super().__init__(switch, loop.in_step)
         self._loop = loop
         self._steps = steps
-        self.switch = switch
         self._streams = streams
-        self._wraps = Wraps(switch, loop.in_step)
 
     def install(self) -> None:
         # Which `Stream.wait_event` and `wait_stream` call as well.
-        self._wraps.around(torch.cuda.Event, "wait", self._begins, self._ends, None)
-
-    def remove(self) -> None:
-        self._wraps.put_back()
+        self.around(torch.cuda.Event, "wait", self._begins, self._ends, None)
 
     def _begins(self, _event: Any, stream: Any = None) -> bool | None:
         waits = None if stream is None else stream.cuda_stream

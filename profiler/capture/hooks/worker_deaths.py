@@ -54,21 +54,17 @@ class WorkerDeaths:
         """An error on its way to the training; most say nothing of workers."""
         if not (self.switch.on and isinstance(error, RuntimeError)):
             return
-        try:
+        with self.switch:
             for pid in _pids(str(error)):
                 if pid not in self._seen and len(self._seen) < MOST:
                     self._seen.add(pid)
                     self._noted.append((self._now(), pid, *_looked_up(self._iterator(), pid)))
-        except Exception as failed:
-            self.switch.fail(failed)
 
     def fetch_failed(self, error: BaseException) -> None:
         """A fetch raised this, in the thread that trains."""
         self.note(error)
-        try:
+        with self.switch:
             self.record()
-        except Exception as failed:
-            self.switch.fail(failed)
 
     def record(self) -> None:
         """Of the thread that trains, and not within a signal's handler."""

@@ -79,9 +79,13 @@ class Patches:
                 setattr(owner, name, before)
         _of_process.discard(self)
 
+    def remove(self) -> None:
+        """Take the hook out that these functions are."""
+        self.put_back()
+
 
 class Wraps(Patches):
-    """Functions around which a hook is called."""
+    """Functions around which a hook is called. Most hooks are that and no more."""
 
     def __init__(self, switch: Switch, listens: Callable[[], bool] | None = None) -> None:
         """
@@ -90,7 +94,7 @@ class Wraps(Patches):
             listens: whether a call made now may be of interest, asked before anything else; default: each may.
         """
         super().__init__()
-        self._switch = switch
+        self.switch = switch
         self._listens = listens
         self.under_way = False
         """`after` is still to be called: whatever is called until then is part of that."""
@@ -107,7 +111,7 @@ class Wraps(Patches):
         Raises:
             Unexpected: there is no such attribute, or it does not take them.
         """
-        switch, listens = self._switch, self._listens
+        switch, listens = self.switch, self._listens
         overloaded = inspect.isclass(owner) and issubclass(owner, torch.Tensor)
 
         def wrap(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,14 +12,14 @@ next; where the program says itself where its steps begin, they begin there.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...record.schema import NOT_MEASURED, EventKind
-from . import events
-from .actions import Action, EndStep
 from .loader_steps import LoaderSteps
 from .loaders import Iteration, Part, Role, Use
-from .state import COMPUTE, TAKE_BACK
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 LEAST_LOST = 0.01
 """Share of a training's optimizer steps that must be missing among its steps to be worth a word."""
@@ -28,28 +28,31 @@ LEAST_LOST = 0.01
 class LoopDetector(LoaderSteps):
     """Follows one training thread: takes what happens there, in order, and says what is to be recorded of it."""
 
-    def __init__(self, thread: int) -> None:
-        super().__init__(thread)
+    def __init__(self, thread: int, session: Session) -> None:
+        super().__init__(thread, session)
         self._waits: dict[bool, Iteration] = {}
         """Stands for the loader of waits that the program marks: with gradients, and without."""
         self._waits_for: Iteration | None = None
         """Which of the two the last wait began as."""
 
-    def feed(self, event: events.Event) -> list[Action]:
-        """Take notice of what happened; what is to be done now, in order."""
-        actions = self._actions = []
-        _HANDLERS[type(event)](self, *event)
-        return actions
+    def feed(self, happened: Callable[..., None], *facts: Any) -> list[tuple[Callable[..., object], tuple[Any, ...]]]:
+        """Take notice of what happened, by the method of that name and what it is to be told; what is to be done now,
+        in order."""
+        self._actions = []
+        happened(*facts)
+        return self._actions
 
     # What the program says itself.
 
-    def _step_marked(self, now: int) -> None:
+    def step_marked(self, now: int) -> None:
+        """A step begins here."""
         self._marked = True
         self._explained = True
         self._open_own(now)
         self._last_ns = now
 
-    def _wait_begins(self, now: int, gradients: bool) -> None:
+    def wait_began(self, now: int, gradients: bool) -> None:
+        """It waits for data from here on; not within another wait, nor within a fetch."""
         of = self._waits.get(gradients)
         if of is None:
             use = Use.UNKNOWN if gradients else Use.EVALUATES
@@ -62,11 +65,12 @@ class LoopDetector(LoaderSteps):
             self._fetched = True
             self._fetch_further(now)
         else:
-            self._fetch_begins(of, now, gradients)
+            self.fetch_began(of, now, gradients)
         self.waiting = self.part
         self.inside = False
 
-    def _wait_ends(self, now: int, failed: bool) -> None:
+    def wait_ended(self, now: int, failed: bool) -> None:
+        """It has its data, or raised."""
         part, self.waiting = self.waiting, None
         of = self._waits_for
         if part is None or of is None:
@@ -75,13 +79,18 @@ class LoopDetector(LoaderSteps):
         if part is Part.OPENS and failed:
             self._take_back()
         elif part is Part.OPENS or part is Part.NOTHING:
-            self._fetch_ends(of, now, NOT_MEASURED, NOT_MEASURED, NOT_MEASURED, 0)
+            self.fetch_ended(of, now, NOT_MEASURED, NOT_MEASURED, NOT_MEASURED, 0)
         else:
             self._further_ends(now)
         self.inside = self.open is not None and not self._boundary_ns
         self._last_ns = now
 
-    def _phase_ends(self, now: int, begin_ns: int, learnings: int, between: bool, name: int) -> None:
+    def phase_ended(self, now: int, begin_ns: int, learnings: int, between: bool, name: int) -> None:
+        """A part of the training that it names is over.
+
+        `learnings`, `between`: the counter of that name and `between_steps`, when it began; `name`: its number in the
+        run's names.
+        """
         self._happened(EventKind.PHASE, begin_ns, now, name)
         if not between or self.learnings != learnings or self.waiting is not None:
             return
@@ -91,13 +100,14 @@ class LoopDetector(LoaderSteps):
             self._boundary_ns = now
         elif of is self.own:
             if not self.learnt:
-                self._actions.append(COMPUTE)
+                self._later(self._steps.compute_begin)
         elif of is not None and self.learnt:
-            self._actions.append(EndStep(False, begin_ns))
+            self._later(self._steps.end_step, False, begin_ns)
             self.open = None
             self.learnt = self.inside = False
 
-    def _boundary_begins(self, now: int) -> None:
+    def boundary_began(self, now: int) -> None:
+        """Something outside the steps begins, a checkpoint; not within another boundary, nor within a fetch."""
         of = self.open
         if of is not None and not self.learnt and of.use is Use.UNKNOWN:
             # Too early to take the step back: what trains is not known yet.
@@ -107,11 +117,14 @@ class LoopDetector(LoaderSteps):
 
     # Other threads, and the end.
 
-    def _fetches_elsewhere(self, thread: int, name: str) -> None:
+    def fetched_elsewhere(self, thread: int, name: str) -> None:
+        """A thread that is not taken for the training's asks a loader for a batch."""
         if self.undecided and not self._fetched:
             self._others.fetching[thread] = name
 
-    def _learns_elsewhere(self, now: int, thread: int, name: str, training: str) -> None:
+    def learnt_elsewhere(self, now: int, thread: int, name: str, training: str) -> None:
+        """Such a thread begins a backward pass or an optimizer step. `training`: name of the thread taken for the
+        training's."""
         fetches = thread in self._others.fetching
         if not self.undecided or (self.learnings and not fetches):
             return
@@ -123,7 +136,7 @@ class LoopDetector(LoaderSteps):
             self._others.fetching[self.thread] = training
             self._fetched, self.part = False, Part.NOTHING
             self._drop_created()
-            self._end_boundary(now)
+            self.end_boundary(now)
             if self.open is not None:
                 self._take_back()
         self.thread = thread
@@ -131,7 +144,8 @@ class LoopDetector(LoaderSteps):
         self._pace.updates = 0
         self._say(f"The training runs in thread {name}. whyidle recorded that thread once it knew.")
 
-    def _finishes(self, now: int) -> None:
+    def finished(self, now: int) -> None:
+        """The training is over, or is not watched any longer."""
         if not self._epochs and not self._explained:
             self._explained = True
             if self.passes and self.updated < 0:
@@ -155,39 +169,17 @@ class LoopDetector(LoaderSteps):
                     f"steps lack {100 * lost / of:.0f} % of the training."
                 )
         self._drop_created()
-        self._end_boundary(now)
+        self.end_boundary(now)
         if self._idles():
             self._take_back()
-        self._actions.append(EndStep(at_last_hook=True))
+        self._later(self._steps.end_step, True)
         self.open = None
         self.inside = False
 
-    def _gives_up(self, now: int) -> None:
+    def gave_up(self, now: int) -> None:
+        """Nothing more will be heard of the steps: leave none open."""
         self._explained = True
         if not self.inside:
-            self._actions.append(TAKE_BACK)
-        self._finishes(now)
+            self._later(self._steps.abandon_fetch)
+        self.finished(now)
         self.thread = 0
-
-
-_HANDLERS: dict[type, Callable[..., Any]] = {
-    events.IterBegins: LoopDetector._iter_begins,
-    events.IterEnds: LoopDetector._iter_ends,
-    events.IterFails: LoopDetector._iter_fails,
-    events.FetchBegins: LoopDetector._fetch_begins,
-    events.FetchEnds: LoopDetector._fetch_ends,
-    events.FetchStops: LoopDetector._fetch_stops,
-    events.FetchFails: LoopDetector._fetch_fails,
-    events.Learns: LoopDetector._learns,
-    events.Updated: LoopDetector._updated,
-    events.StepMarked: LoopDetector._step_marked,
-    events.WaitBegins: LoopDetector._wait_begins,
-    events.WaitEnds: LoopDetector._wait_ends,
-    events.PhaseEnds: LoopDetector._phase_ends,
-    events.BoundaryBegins: LoopDetector._boundary_begins,
-    events.BoundaryEnds: LoopDetector._end_boundary,
-    events.FetchesElsewhere: LoopDetector._fetches_elsewhere,
-    events.LearnsElsewhere: LoopDetector._learns_elsewhere,
-    events.Finishes: LoopDetector._finishes,
-    events.GivesUp: LoopDetector._gives_up,
-}

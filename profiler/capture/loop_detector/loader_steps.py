@@ -5,19 +5,22 @@ Which fetches belong to one step, and which of their batches it trains, as a tra
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...record.schema import NOT_MEASURED, EventKind
-from .actions import Amend, BeginStep, Deliver, FetchWithinEnds, FirstLearning
-from .batches import MOST_HELD, MOST_TOGETHER, Fetched
-from .loaders import Iteration, Part, Use
+from .loaders import MOST_HELD, MOST_TOGETHER, Fetched, Iteration, Part, Use
 from .state import LoopState
 from .unfed import OptimizerPace, OtherThreads
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 
 class UpdateBatches(LoopState):
     """The part of the loop detector that puts fetches together which one update is made of."""
 
-    def __init__(self, thread: int) -> None:
-        super().__init__(thread)
+    def __init__(self, thread: int, session: Session) -> None:
+        super().__init__(thread, session)
         self._stopped: Iteration | None = None
         """An iteration that ended, with batches that may be learnt from yet."""
         self._together_told = False
@@ -58,7 +61,7 @@ class UpdateBatches(LoopState):
         samples = batches.samples(role.held)
         if begin_ns or samples != self._samples:
             self._samples = samples
-            self._actions.append(Amend(samples, begin_ns))
+            self._later(self._steps.amend, samples, begin_ns)
         if together != role.together and not of.done:
             role.together = together
             self._happened(EventKind.BATCHES_TOGETHER, 0, NOT_MEASURED, together)
@@ -73,8 +76,8 @@ class UpdateBatches(LoopState):
         """The open step trains all batches that are left."""
         self._samples = of.batches.samples(None)
         while flags := of.batches.further_flags(None):
-            self._actions.append(Deliver(self._samples, now, True, *self._delivered, flags))
-        self._actions.append(Deliver(self._samples, now, True, *self._delivered))
+            self._later(self._steps.fetch_end, self._samples, now, True, *self._delivered, flags)
+        self._later(self._steps.fetch_end, self._samples, now, True, *self._delivered)
         self.inside = True
 
     def _learns_after_stop(self, updates: bool) -> None:
@@ -93,14 +96,11 @@ class UpdateBatches(LoopState):
         self._stopped = None
 
 
-_FIRST_LEARNING = FirstLearning()
-
-
 class LoaderSteps(UpdateBatches):
     """The part of the loop detector that hears of iterators, fetches, backward passes and optimizer steps."""
 
-    def __init__(self, thread: int) -> None:
-        super().__init__(thread)
+    def __init__(self, thread: int, session: Session) -> None:
+        super().__init__(thread, session)
         self.waiting: Part | None = None
         """What a wait for data that the program marks is to the steps, while it lasts."""
         self._fetched = False
@@ -118,8 +118,8 @@ class LoaderSteps(UpdateBatches):
     # the step has emptied the caches.
 
     def next_begins(self, of: Iteration, now: int) -> bool:
-        """`FetchBegins`, where a training that goes on asks for its next batch; all there is to be done then is
-        `BeginStep(of.epoch, False, of.queue, now)`. False: it is something else, and nothing has changed."""
+        """`fetch_began`, where a training that goes on asks for its next batch; all there is to be done then is the
+        recorder's `fetch_begin(of.epoch, False, of.queue, now)`. False: it is something else, and nothing changed."""
         if (
             of is not self.open
             or not self.learnt
@@ -136,7 +136,7 @@ class LoaderSteps(UpdateBatches):
         return True
 
     def next_ends(self, of: Iteration, now: int, samples: int, loader: int, batch: int) -> bool:
-        """`FetchEnds` of that; all there is to be done then is to `Deliver` it. False as above."""
+        """`fetch_ended` of that; all there is to be done then is the recorder's `fetch_end`. False as above."""
         if not of.steady or of is not self.open or self.part is not Part.OPENS:
             return False
         of.fetched += 1
@@ -148,8 +148,8 @@ class LoaderSteps(UpdateBatches):
         return True
 
     def next_learns(self, updates: bool) -> bool:
-        """`Learns`, within a step that a training opened which goes on; the first time all there is to be done then is
-        `FirstLearning`, and nothing later. False as above."""
+        """`learning_began`, within a step that a training opened which goes on; the first time all there is to be done
+        then is `_first_learning`, and nothing later. False as above."""
         if not self.learnt:
             of = self.open
             if of is None or not of.steady or self.shared or self._boundary_ns:
@@ -168,7 +168,9 @@ class LoaderSteps(UpdateBatches):
 
     # What loaders do.
 
-    def _iter_begins(self, of: Iteration, now: int, gradients: bool) -> None:
+    def iter_began(self, of: Iteration, now: int, gradients: bool) -> None:
+        """A loader is asked for an iterator. `gradients`: autograd records what is computed now, which evaluations
+        mostly turn off."""
         use = of.use = self._use_of(of.role, gradients)
         if use is Use.EVALUATES:
             self._begin_boundary(now)
@@ -177,19 +179,26 @@ class LoaderSteps(UpdateBatches):
             self._created = True
         self.inside = False
 
-    def _iter_ends(self, of: Iteration, now: int) -> None:
+    def iter_ended(self, of: Iteration, now: int) -> None:
+        """The loader has made an iterator."""
         self._last_ns = now
         of.learnings_then = self.learnings
         of.waited_ns = now - of.begin_ns
         self.inside = self.open is not None and not self._boundary_ns
 
-    def _iter_fails(self) -> None:
+    def iter_failed(self) -> None:
+        """The loader raised instead."""
         self._drop_created()
         self.inside = self.open is not None and not self._boundary_ns
 
-    def _fetch_begins(self, of: Iteration, now: int, gradients: bool, computed: bool | None = None) -> None:
+    def fetch_began(self, of: Iteration, now: int, gradients: bool, computed: bool | None = None) -> None:
+        """A batch is asked for.
+
+        `computed`: nodes of autograd's graph were made since the last batch of the open step came, or since the last
+        backward pass or optimizer step; `None`: not known.
+        """
         if self.next_begins(of, now):
-            self._actions.append(BeginStep(of.epoch or 0, False, of.queue, now))
+            self._later(self._steps.fetch_begin, of.epoch or 0, False, of.queue, now)
             return
         if of.use is None:
             # Nobody saw its iterator being made.
@@ -229,7 +238,7 @@ class LoaderSteps(UpdateBatches):
             self._begin_boundary(now)
             self._evaluating.fetches(of, now if of.fetched else max(of.begin_ns, self._boundary_ns))
         elif self._marked:
-            self._end_boundary(now)
+            self.end_boundary(now)
             self._drop_created()
             if self.open is not None:
                 self._fetch_further(now)
@@ -267,9 +276,14 @@ class LoaderSteps(UpdateBatches):
         of.batches.step_begins(of.role.held or 0)
         self.part = Part.OPENS
 
-    def _fetch_ends(self, of: Iteration, now: int, samples: int, loader: int, batch: int, flags: int) -> None:
+    def fetch_ended(self, of: Iteration, now: int, samples: int, loader: int, batch: int, flags: int) -> None:
+        """The batch was handed over.
+
+        `loader`: which iterator of the process made it, `batch`: its number there, `NOT_MEASURED` where that is not
+        known; `flags`: what `StepFlag` says of its shapes.
+        """
         if self.next_ends(of, now, samples, loader, batch):
-            self._actions.append(Deliver(samples, now, True, loader, batch, flags))
+            self._later(self._steps.fetch_end, samples, now, True, loader, batch, flags)
             return
         of.fetched += 1
         of.learnings_then = self.learnings
@@ -290,7 +304,7 @@ class LoaderSteps(UpdateBatches):
         if self.part is Part.OPENS:
             self._samples = samples
             self._delivered = loader, batch
-            self._actions.append(Deliver(samples, now, True, loader, batch, flags))
+            self._later(self._steps.fetch_end, samples, now, True, loader, batch, flags)
             if of.use is Use.TRAINS and of.epoch is None:
                 self._count_epoch(of)
             plain = not of.role.held and of.role.together == 1
@@ -306,7 +320,8 @@ class LoaderSteps(UpdateBatches):
             self._delivered = loader, batch
         self._further_ends(now, flags)
 
-    def _fetch_stops(self, of: Iteration, now: int) -> None:
+    def fetch_stopped(self, of: Iteration, now: int) -> None:
+        """There was no further batch."""
         of.done = of.batches.ended = True
         if self.part is Part.OPENS:
             if of.role.held and of.use is Use.TRAINS:
@@ -332,12 +347,13 @@ class LoaderSteps(UpdateBatches):
             if of.role.use is Use.UNKNOWN:
                 of.role.use = Use.EVALUATES
             of.waited_ns += now - self._asked_ns
-            self._end_boundary(now)
+            self.end_boundary(now)
         elif of.use is Use.TRAINS and of.fetched > 1 and not of.ever_learnt:
             of.role.use = Use.UNKNOWN
         self._last_ns = now
 
-    def _fetch_fails(self) -> None:
+    def fetch_failed(self) -> None:
+        """The fetch raised; the training may go on all the same."""
         if self.part is Part.OPENS:
             self._take_back()
         elif self.part is not Part.NOTHING:
@@ -345,11 +361,12 @@ class LoaderSteps(UpdateBatches):
 
     # What trains.
 
-    def _learns(self, now: int, updates: bool) -> None:
+    def learning_began(self, now: int, updates: bool) -> None:
+        """A backward pass or an optimizer step (`updates`) begins, or a CUDA graph with one is replayed."""
         again = self.learnt
         if self.next_learns(updates):
             if not again:
-                self._actions.append(_FIRST_LEARNING)
+                self._later(self._first_learning)
             return
         self.learnings += 1
         if updates:
@@ -359,7 +376,7 @@ class LoaderSteps(UpdateBatches):
         if self._others.fetching:
             self._tell_fetchers()
         self._drop_created()
-        self._end_boundary(now)
+        self.end_boundary(now)
         of = self.open
         if of is None:
             self._lost_updates += updates
@@ -375,11 +392,12 @@ class LoaderSteps(UpdateBatches):
         if of.epoch is None:
             self._count_epoch(of)
         if not again:
-            self._actions.append(_FIRST_LEARNING)
+            self._later(self._first_learning)
         if updates and self._unsettled:
             self._settle(of)
 
-    def _updated(self, now: int, optimizer: int) -> None:
+    def update_ended(self, now: int, optimizer: int) -> None:
+        """An optimizer step is over, which no CUDA graph captures. `optimizer`: its identity."""
         of = self.open
         if self._marked or self.waiting is not None:
             return
@@ -402,7 +420,7 @@ class LoaderSteps(UpdateBatches):
         """A loader's fetch in a wait that the program marks; whether that says all of it."""
         part, self.waiting = self.waiting, Part.EXTENDS
         if part is Part.WITHIN:
-            self._actions.append(FetchWithinEnds(self._samples))
+            self._later(self._steps.fetch_within_end, self._samples)
         elif part is Part.OPENS and of.use is not Use.EVALUATES:
             # The wait opened the step that this fetch would open.
             if self.open is not None:

@@ -1,16 +1,103 @@
-"""What is known of the loaders that a training thread asks for batches."""
+"""What is known of the loaders that a training thread asks for batches.
+
+Which of the batches that a pass has fetched the open step trains.
+
+A program may hold batches back (accelerate and Lightning fetch one ahead), and may fetch all micro-batches of an update
+before it computes the first (transformers' Trainer): then an update is one step, with several batches. How many are
+held back is told by the first two updates: the first fetches that many more.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from .batches import FetchedBatches
+from ...record.schema import NOT_MEASURED
 
 if TYPE_CHECKING:
     from ..hooks.loader_facts import LoaderFacts
     from ..steps import QueueLook
+
+
+MOST_HELD = 2
+"""Batches that a program is believed to hold back; if more are left, they were skipped."""
+MOST_TOGETHER = 256
+"""Batches fetched one right after the other for one update; a pass of more only looks at its data."""
+
+
+class Fetched(NamedTuple):
+    samples: int
+    flags: int
+    """What `StepFlag` says of its shapes."""
+    asked_ns: int
+
+
+class FetchedBatches:
+    """Those of one pass that were fetched and, as far as is known, not trained by an earlier step."""
+
+    __slots__ = ("_left", "_told", "bursts", "ended", "first", "together")
+
+    def __init__(self) -> None:
+        self._left: list[Fetched] = []
+        self._told = 0
+        """How many of them were told of as the open step's."""
+        self.together = 0
+        """Fetched since the open step began."""
+        self.first = 0
+        """The same of the first step of the pass."""
+        self.bursts = 0
+        """Steps of the pass so far."""
+        self.ended = False
+        """There is no further batch: none is held back any longer."""
+
+    def step_begins(self, held: int) -> None:
+        """The first batch of a step is about to be fetched, and so many are left over from the step before."""
+        del self._left[: max(0, len(self._left) - held)]
+        self._told = self.together = 0
+        self.bursts += 1
+
+    def fetched(self, batch: Fetched, held: int | None) -> tuple[int, int]:
+        """A batch was fetched for the open step; samples of the step as far as is known, and the flags of what is new
+        among its batches. `held`: how many are held back; `None`: not known yet."""
+        self._left.append(batch)
+        self.together += 1
+        if self.bursts == 1:
+            self.first = self.together
+        return self.samples(held), self.further_flags(held)
+
+    def trained(self, held: int | None) -> int:
+        """How many batches the open step trains, as far as is known."""
+        if self.ended:
+            return len(self._left)
+        return min(len(self._left), 1 if held is None else max(1, len(self._left) - held))
+
+    def samples(self, held: int | None) -> int:
+        """Samples of the open step; `NOT_MEASURED` if of one of its batches they are not known."""
+        known = [batch.samples for batch in self._left[: self.trained(held)]]
+        return sum(known) if known and min(known) >= 0 else NOT_MEASURED
+
+    def further_flags(self, held: int | None) -> int:
+        """The flags of the next batch that was not told of as the open step's; 0 if there is none."""
+        if self._told >= self.trained(held):
+            return 0
+        self._told += 1
+        return self._left[self._told - 1].flags
+
+    def skip(self, spare: int) -> int:
+        """The first of them were fetched to be thrown away. When the next one was asked for."""
+        del self._left[:spare]
+        self.first -= spare
+        self._told = max(0, self._told - spare)
+        return self._left[0].asked_ns
+
+    def spare(self, passes: int) -> int:
+        """How many of those fetched for the first step were none of its, from its backward passes to its first
+        optimizer step: one for each micro-batch, if there are as many."""
+        if 2 <= passes <= self.together:
+            return self.together - passes
+        # Several for a single batch, as of an adversarial net, are no more than likely where two were fetched.
+        return 0 if passes > self.together > 2 else self.together - 1
 
 
 class Use(Enum):

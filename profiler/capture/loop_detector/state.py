@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from ...native import DetectorBase
 from ...record.schema import NOT_MEASURED, EventKind
-from .actions import (
-    Action,
-    BeginStep,
-    Compute,
-    Deliver,
-    EndStep,
-    FetchWithinBegins,
-    FetchWithinEnds,
-    Happened,
-    LoaderTrains,
-    Say,
-    TakeBack,
-)
 from .loaders import Iteration, Part, Role, Use
 
 if TYPE_CHECKING:
     from ..hooks.loader_facts import LoaderFacts
+    from ..session import Session
     from ..steps import QueueLook
 
 ADJACENT_NS = 10_000_000
 """`iter()` and the first fetch, or two fetches, that are closer belong together."""
 MOST_EVALUATIONS = 10_000
 """Evaluating passes recorded one by one."""
-COMPUTE, TAKE_BACK = Compute(), TakeBack()
 
 
 class LoopState(DetectorBase):
     """What is open, and the changes that events make of it, each with what is to be done."""
 
-    def __init__(self, thread: int) -> None:
+    def __init__(self, thread: int, session: Session) -> None:
+        self._session = session
+        self._steps = session.steps
         self.thread = thread
         """The thread that trains; 0 where nobody is to be followed any longer."""
         self.inside = False
@@ -57,7 +46,8 @@ class LoopState(DetectorBase):
         """Another loader was fetched from in the open step."""
         self.part = Part.NOTHING
         """What the fetch under way, or the last one, is to the open step."""
-        self._actions: list[Action] = []
+        self._actions: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        """What is to be done of the event at hand, in order: calls of the recorder, each with its arguments."""
         self._samples = 0
         """Of the open step."""
         self._delivered = NOT_MEASURED, NOT_MEASURED
@@ -97,11 +87,6 @@ class LoopState(DetectorBase):
         return self._boundary_ns != 0
 
     @property
-    def fed(self) -> bool:
-        """Whether a loader's fetch opened the step that is open."""
-        return self.open is not None and self.open is not self.own
-
-    @property
     def counts_updates(self) -> bool:
         """Whether optimizer steps that end are of interest: where no loader's batch is behind them, or one of its
         first, on which the training may stay."""
@@ -137,14 +122,14 @@ class LoopState(DetectorBase):
         return True
 
     def _open_step(self, of: Iteration | None, first: bool, queue: QueueLook | None, now: int) -> None:
-        self._end_boundary(now)
+        self.end_boundary(now)
         self._drop_created()
         opened = self.open
         # An iteration left with a batch that was not trained: that step does not exist.
         if opened is not None and self._idles() and (opened is not of or opened.use is Use.UNKNOWN or self._unfed()):
             self._is_none(opened)
         epoch = self._epochs if of is None or of.epoch is None else of.epoch
-        self._actions.append(BeginStep(epoch, first, queue, now))
+        self._later(self._steps.fetch_begin, epoch, first, queue, now)
         self._opened_ns = now
         self.open = of
         self.shared = self.learnt = self.inside = self._unsettled = False
@@ -153,7 +138,7 @@ class LoopState(DetectorBase):
         """A step begins with no fetch."""
         first = self.open is not self.own and not self.own.fetched
         self._open_step(self.own, first, None, now)
-        self._actions.append(COMPUTE)
+        self._later(self._steps.compute_begin)
         self.own.fetched += 1
         self._samples, self._feeds = NOT_MEASURED, None
         self._delivered = NOT_MEASURED, NOT_MEASURED
@@ -173,21 +158,21 @@ class LoopState(DetectorBase):
             self.part = Part.EXTENDS
         else:
             self.part = Part.WITHIN
-            self._actions.append(FetchWithinBegins())
+            self._later(self._steps.fetch_within_begin)
 
     def _further_ends(self, now: int, flags: int = 0) -> None:
         if self.part is Part.WITHIN:
-            self._actions.append(FetchWithinEnds(self._samples, flags))
+            self._later(self._steps.fetch_within_end, self._samples, flags)
         else:
-            self._actions.append(Deliver(self._samples, now, True, *self._delivered, flags))
+            self._later(self._steps.fetch_end, self._samples, now, True, *self._delivered, flags)
 
     def _further_fails(self) -> None:
         if self.part is Part.WITHIN:
-            self._actions.append(FetchWithinEnds(self._samples))
+            self._later(self._steps.fetch_within_end, self._samples)
         self.inside = True
 
     def _take_back(self) -> None:
-        self._actions.append(TAKE_BACK)
+        self._later(self._steps.abandon_fetch)
         self.open = None
         self.learnt = self.inside = False
 
@@ -198,7 +183,7 @@ class LoopState(DetectorBase):
             opened.use = Use.EVALUATES
             self._evaluating.fetches(opened, opened.begin_ns)
             self._happened(EventKind.BOUNDARY, opened.begin_ns, self._last_ns)
-            self._actions += self._evaluating.end(self._last_ns)
+            self._end_passes(self._last_ns)
 
     def _many(self, opened: Iteration) -> bool:
         """Whether more batches were fetched for the open step than are where a batch is held back."""
@@ -216,7 +201,7 @@ class LoopState(DetectorBase):
         opened = self.open
         if opened is not None:
             if self.learnt:
-                self._actions.append(EndStep(False))
+                self._later(self._steps.end_step, False)
                 self.open = None
                 self.learnt = False
             elif opened.use is Use.UNKNOWN or opened.done:
@@ -224,16 +209,17 @@ class LoopState(DetectorBase):
         self._boundary_ns = begin_ns
         self.inside = False
 
-    def _end_boundary(self, now: int) -> None:
+    def end_boundary(self, now: int) -> None:
+        """The boundary under way, if there is one, is over."""
         begin, self._boundary_ns = self._boundary_ns, 0
         if not begin:
             return
         self._happened(EventKind.BOUNDARY, begin, now)
-        self._actions += self._evaluating.end(now)
+        self._end_passes(now)
         if self.open is not None:
             # It came between a step's fetch and its computation: that has not begun yet.
             if not self.learnt:
-                self._actions.append(COMPUTE)
+                self._later(self._steps.compute_begin)
             self.inside = True
 
     def _count_epoch(self, of: Iteration) -> None:
@@ -242,13 +228,27 @@ class LoopState(DetectorBase):
         self._happened(EventKind.EPOCH_BEGIN, self._opened_ns, NOT_MEASURED, of.epoch)
         if of.facts is not None and of.facts != self._facts:
             self._facts = of.facts
-            self._actions.append(LoaderTrains(of.facts))
+            self._later(self._loader_trains, of.facts)
+
+    def _later(self, call: Callable[..., object], *arguments: Any) -> None:
+        """Have this called once it is known all that the event at hand means."""
+        self._actions.append((call, arguments))
 
     def _happened(self, what: int, begin_ns: int, end_ns: int, value: int = NOT_MEASURED) -> None:
-        self._actions.append(Happened(what, value, end_ns, begin_ns))
+        self._later(self._session.event, what, value, end_ns, begin_ns)
+
+    def _end_passes(self, now: int) -> None:
+        for event in self._evaluating.end(now):
+            self._later(self._session.event, *event)
 
     def _say(self, text: str) -> None:
-        self._actions.append(Say(text))
+        self._later(self._session.notice, text)
+
+    def _loader_trains(self, facts: LoaderFacts) -> None:
+        """The settings of the loader that trains are known, or have changed."""
+
+    def _first_learning(self) -> None:
+        """The first backward pass or optimizer step of the open step begins."""
 
 
 class EvaluatingPasses:
@@ -270,8 +270,8 @@ class EvaluatingPasses:
             of.waited_ns = 0  # what it waited before is recorded, or was no evaluation
         self._under_way.append((of, begin_ns, before))
 
-    def end(self, end_ns: int) -> Iterator[Happened]:
-        """The boundary is over: what is to be recorded of the passes within."""
+    def end(self, end_ns: int) -> Iterator[tuple[int, int, int, int]]:
+        """The boundary is over: the events to be recorded of the passes within."""
         passes, self._under_way = self._under_way, []
         for of, begin_ns, before in passes:
             if of.fetched == before:
@@ -280,8 +280,8 @@ class EvaluatingPasses:
             if self._recorded > MOST_EVALUATIONS:
                 return
             waited = min(of.waited_ns, end_ns - begin_ns)
-            yield Happened(EventKind.EVALUATION, waited, end_ns, begin_ns)
+            yield EventKind.EVALUATION, waited, end_ns, begin_ns
             if of.facts is not None:
-                yield Happened(EventKind.EVALUATION_WORKERS, of.facts.workers, NOT_MEASURED, 0)
+                yield EventKind.EVALUATION_WORKERS, of.facts.workers, NOT_MEASURED, 0
             if of.role.data:
-                yield Happened(EventKind.EVALUATION_DATA, of.role.data, end_ns, begin_ns)
+                yield EventKind.EVALUATION_DATA, of.role.data, end_ns, begin_ns

@@ -18,7 +18,7 @@ from torch.utils.data import BatchSampler, DataLoader, dataloader
 from ...errors import WhyidleError
 from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ..hooks.loader_facts import own_workers
-from ..hooks.samples import samples_of
+from ..hooks.parts import samples_of
 
 HANDED_OVER_S = 0.01
 """How long workers are left alone once all batches are made: one counts as made before it is pickled."""

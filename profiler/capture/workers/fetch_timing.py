@@ -26,8 +26,7 @@ from ...native import FetchTimerBase
 from ...record.names import Names
 from ...record.schema import BATCH, NOT_MEASURED
 from ..hidden import forget_frame
-from ..hooks.parts import bytes_of
-from ..hooks.samples import samples_of
+from ..hooks.parts import bytes_of, samples_of
 from ..hooks.switch import Switch, hand_on, ours
 from ..stand_in import StandIn, has_parts_in_c, stand_in
 from .batch_content import BatchContent
@@ -502,13 +501,11 @@ class FetchTimer(FetchTimerBase):
 
     def _collates(self, samples: Any) -> Any:
         """In the place of the fetcher's `collate_fn`."""
-        try:
+        with self.switch:
             self._made = self.counters.between()
             if self._fetcher.auto_collation and type(samples) in (list, tuple):
                 self._samples = len(samples)
                 self._content.given(samples)
-        except Exception as error:
-            self.switch.fail(error)
         try:
             return self._collate(samples)
         except BaseException as error:

@@ -186,11 +186,9 @@ class WorkerLoop:
         recording = None
         if loader:
             switch = Switch(NAME, WITHOUT, Notices(self._folder / TRAINING_NOTICES))
-            try:
+            with switch:
                 recording = WorkerRecording(switch, self._folder, self._rank, self._training, loader)
                 args, kwargs = recording.sees(self._original, args, kwargs)
-            except Exception as error:
-                switch.fail(error)
         try:
             return self._original(*args, **kwargs)
         except BaseException as error:
@@ -281,7 +279,7 @@ class WorkerRecording:
 
     def close(self) -> None:
         """The worker ends."""
-        try:
+        with self._switch:
             fetchers.of_thread.timer = None
             if self._patched:
                 fetchers.remove()
@@ -290,8 +288,6 @@ class WorkerRecording:
             for writer in (self._batches, self._transforms, self._contents):
                 if writer is not None:
                     writer.close()
-        except Exception as error:
-            self._switch.fail(error)
 
     def _store_transform(self, name: int, position: int, calls: int, ns: int) -> None:
         rank, training = self._who
@@ -437,10 +433,8 @@ class WorkersHook:
             except BaseException as error:
                 forget_frame(error)
                 raise
-            try:
+            with self.switch:
                 self._made(self_)
-            except Exception as error:
-                self.switch.fail(error)
 
         return __init__
 

@@ -8,10 +8,11 @@ import pytest
 
 from support.cuda.recorded import run
 from support.fakes.driver import driver, library, looks, recorded
-from support.loops import recording, unhurried
 from whyidle import native
 from whyidle.capture.hooks import forward, install
 from whyidle.capture.loop_detector import state as loop_state
+
+__all__ = ["driver", "library", "looks", "recorded", "run"]
 
 
 @pytest.fixture(params=["C", "Python"])
@@ -22,9 +23,6 @@ def either_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     if request.param == "Python":
         monkeypatch.setattr(install, "steady_of", lambda *_: None)
         monkeypatch.setattr(forward, "in_c", None)
-
-
-__all__ = ["driver", "library", "looks", "recorded", "recording", "run", "unhurried"]
 
 
 @pytest.fixture(autouse=True)

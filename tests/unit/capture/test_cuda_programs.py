@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,17 @@ def test_a_plain_loop(run: Run, how: dict[str, Any], spec: dict[str, Any], step_
     assert_true(recorded)
 
 
+PROGRAMS: list[Any] = []
+Program = Callable[[Machine], None]
+
+
+def told(program: Program, spec: GpuSpec = GPU, step_ms: int = 40) -> Program:
+    """A program is reported as its engines worked, on a device of this kind with steps of so long."""
+    PROGRAMS.append(pytest.param(program, spec, step_ms, id=program.__name__))
+    return program
+
+
+@told
 def accumulates(_: Machine) -> None:
     learner = Learner(kind=torch.optim.AdamW)
     for number, batch in enumerate(loader(80, 30 * MS)):
@@ -79,6 +91,7 @@ def accumulates(_: Machine) -> None:
             learner.optimizer.zero_grad()
 
 
+@told
 def scaled(_: Machine) -> None:
     learner, scaler = Learner(kind=torch.optim.AdamW), torch.amp.GradScaler("cuda")
     for batch in loader(60, 70 * MS):
@@ -91,6 +104,7 @@ def scaled(_: Machine) -> None:
         scaler.update()
 
 
+@told
 def has_a_teacher(_: Machine) -> None:
     """A module that learns nothing is called first."""
     learner, teacher = Learner(), net().cuda()
@@ -103,6 +117,7 @@ def has_a_teacher(_: Machine) -> None:
         learner.optimizer.step()
 
 
+@told
 def validates(machine: Machine) -> None:
     learner, training, validation = Learner(), loader(25, 60 * MS), loader(5, 60 * MS)
     for _ in range(4):
@@ -115,6 +130,7 @@ def validates(machine: Machine) -> None:
             machine.host(50 * MS, BOUNDARY)
 
 
+@told
 def leaves_epochs_early(_: Machine) -> None:
     learner, batches = Learner(), loader(60, 60 * MS)
     for _ in range(4):
@@ -124,6 +140,7 @@ def leaves_epochs_early(_: Machine) -> None:
                 break
 
 
+@told
 def computes_on_two_streams(_: Machine) -> None:
     learner, other, side = Learner(), net().cuda(), torch.cuda.Stream()
     learner.optimizer.add_param_group({"params": other.parameters()})
@@ -139,6 +156,7 @@ def computes_on_two_streams(_: Machine) -> None:
         learner.optimizer.step()
 
 
+@told
 def computes_for_longer_beside(_: Machine) -> None:
     learner, side = Learner(), torch.cuda.Stream()
     for batch in loader(60, 60 * MS):
@@ -153,6 +171,7 @@ def computes_for_longer_beside(_: Machine) -> None:
         learner.optimizer.step()
 
 
+@told
 def waits_in_its_layers(_: Machine) -> None:
     """As FSDP2 does for its collectives (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py)."""
     learner, gather = Learner(), torch.cuda.Stream(priority=-1)
@@ -170,6 +189,7 @@ def waits_in_its_layers(_: Machine) -> None:
         learner.step(*moved(batch))
 
 
+@told
 def fetches_on_another_stream(_: Machine) -> None:
     learner, side, batches = Learner(), torch.cuda.Stream(), iter(loader(60, 20 * MS, pin_memory=True))
     while True:
@@ -180,6 +200,7 @@ def fetches_on_another_stream(_: Machine) -> None:
         learner.step(*moved(batch, pinned=True))
 
 
+@told
 def computes_on_another_stream(_: Machine) -> None:
     learner, side = Learner(), torch.cuda.Stream()
     for batch in loader(60, 20 * MS, pin_memory=True):
@@ -187,17 +208,20 @@ def computes_on_another_stream(_: Machine) -> None:
             learner.step(*moved(batch, pinned=True))
 
 
+@told
 def all_on_another_stream(machine: Machine) -> None:
     with torch.cuda.stream(torch.cuda.Stream()):
         plain(machine, 60 * MS, pinned=True)
 
 
+@told
 def looks_at_a_batch_first(machine: Machine) -> None:
     """As in PyTorch's quickstart."""
     next(iter(loader(5)))
     plain(machine, 60 * MS)
 
 
+@told
 def asks_its_loader_first(_: Machine) -> None:
     batches = loader(60, 60 * MS)
     next(iter(batches))
@@ -206,6 +230,7 @@ def asks_its_loader_first(_: Machine) -> None:
         learner.step(*moved(batch))
 
 
+@told
 def moves_its_model_late(_: Machine) -> None:
     learner = Learner("cpu")
     learner.model.cuda()
@@ -213,6 +238,7 @@ def moves_its_model_late(_: Machine) -> None:
         learner.step(*moved(batch))
 
 
+@told
 def catches_an_error(_: Machine) -> None:
     learner = Learner()
     for number, (images, labels) in enumerate(loader(60, 60 * MS)):
@@ -222,6 +248,7 @@ def catches_an_error(_: Machine) -> None:
             continue  # tensors of two devices
 
 
+@told
 def runs_out_of_memory(_: Machine) -> None:
     learner = Learner()
     for number, batch in enumerate(loader(60, 60 * MS)):
@@ -234,6 +261,7 @@ def runs_out_of_memory(_: Machine) -> None:
         learner.step(*moved(batch))
 
 
+@told
 def packs_on_the_host(machine: Machine) -> None:
     """What is copied is not what the loader handed over."""
     learner = Learner()
@@ -242,6 +270,7 @@ def packs_on_the_host(machine: Machine) -> None:
         learner.step(torch.cat([images, images])[:4].cuda(), labels.cuda())
 
 
+@told
 def captures_among_its_steps(_: Machine) -> None:
     learner, still = Learner(), torch.ones(4, 8, device="cuda")
     graph, looks = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
@@ -257,6 +286,7 @@ def captures_among_its_steps(_: Machine) -> None:
             graph.replay()
 
 
+@told
 def replays_whole_steps(_: Machine) -> None:
     learner, batches = Learner(), loader(63, 60 * MS, pin_memory=True)
     images, labels = moved(next(iter(batches)))
@@ -277,34 +307,58 @@ def replays_whole_steps(_: Machine) -> None:
         graph.replay()
 
 
-PROGRAMS = (
-    accumulates,
-    scaled,
-    has_a_teacher,
-    validates,
-    leaves_epochs_early,
-    computes_on_two_streams,
-    computes_for_longer_beside,
-    waits_in_its_layers,
-    fetches_on_another_stream,
-    computes_on_another_stream,
-    all_on_another_stream,
-    looks_at_a_batch_first,
-    asks_its_loader_first,
-    moves_its_model_late,
-    catches_an_error,
-    runs_out_of_memory,
-    packs_on_the_host,
-    captures_among_its_steps,
-    replays_whole_steps,
-)
+@partial(told, step_ms=150)
+def runs_out_of_memory_while_it_copies_ahead(_: Machine) -> None:
+    """What was kept for the copies is freed: they allocate anew, within the call that copies."""
+    learner = Learner(kind=torch.optim.AdamW)
+    for number, (images, labels) in enumerate(Prefetcher(loader(8, MS, pin_memory=True), follows)):
+        if number == 4:
+            with pytest.raises(torch.OutOfMemoryError):
+                torch.empty(10**10, dtype=torch.uint8, device="cuda")
+            continue
+        learner.step(images, labels)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_what_a_program_does_is_told_as_it_was(run: Run, program: Callable[[Machine], None]) -> None:
-    recorded = run(program)
+def copies_ahead(_: Machine, waits: Callable[[torch.cuda.Stream], None] = follows) -> None:
+    learner = Learner()
+    for images, labels in Prefetcher(loader(60, 20 * MS, pin_memory=True), waits):
+        learner.step(images, labels)
+
+
+for link in (SLOW_LINK, GpuSpec(pinned_bytes_per_s=4_000), GpuSpec(pinned_bytes_per_s=20_000)):
+    told(copies_ahead, link)
+
+
+@partial(told, spec=SLOW_LINK)
+def copies_ahead_and_waits_for_an_event(machine: Machine) -> None:
+    copies_ahead(machine, lambda side: side.record_event().wait())
+
+
+def copies_beside(wait: Callable[[torch.cuda.Event], object]) -> None:
+    learner, side = Learner(), torch.cuda.Stream()
+    for batch in loader(60, 20 * MS, pin_memory=True):
+        with torch.cuda.stream(side):
+            images, labels = moved(batch, pinned=True)
+            copied = side.record_event()
+        wait(copied)
+        learner.step(images, labels)
+
+
+@partial(told, spec=SLOW_LINK)
+def a_stream_waits_for_a_copy_beside_it(_: Machine) -> None:
+    copies_beside(lambda copied: torch.cuda.current_stream().wait_event(copied))
+
+
+@partial(told, spec=SLOW_LINK)
+def a_copy_beside_the_computation_is_waited_for(_: Machine) -> None:
+    copies_beside(lambda copied: copied.wait())
+
+
+@pytest.mark.parametrize(("program", "spec", "step_ms"), PROGRAMS)
+def test_what_a_program_does_is_told_as_it_was(run: Run, program: Program, spec: GpuSpec, step_ms: int) -> None:
+    recorded = run(program, spec, step_ns=step_ms * MS)
     assert recorded.device == "cuda"
-    assert recorded.facts.window.count >= 15
+    assert recorded.facts.window.count >= (15 if step_ms == 40 else 1)
     assert_true(recorded)
 
 
@@ -327,26 +381,6 @@ def test_accelerate_moves_batches_within_its_loader(run: Run) -> None:
         AcceleratorState._reset_state(reset_partial_state=True)
     assert recorded.device == "cuda"
     assert_true(recorded)
-
-
-@pytest.mark.parametrize(
-    ("spec", "waits"),
-    [
-        (SLOW_LINK, follows),
-        (SLOW_LINK, lambda side: side.record_event().wait()),
-        (GpuSpec(pinned_bytes_per_s=4_000), follows),
-        (GpuSpec(pinned_bytes_per_s=20_000), follows),
-    ],
-)
-def test_batches_are_copied_ahead_on_a_side_stream(
-    run: Run, spec: GpuSpec, waits: Callable[[torch.cuda.Stream], None]
-) -> None:
-    def program(_: Machine) -> None:
-        learner = Learner()
-        for images, labels in Prefetcher(loader(60, 20 * MS, pin_memory=True), waits):
-            learner.step(images, labels)
-
-    assert_true(run(program, spec))
 
 
 def test_a_prefetcher_begins_an_epoch_while_the_queue_is_full(run: Run) -> None:
@@ -375,37 +409,6 @@ def test_steps_that_a_device_far_behind_has_not_come_to_get_no_stamps_and_those_
     # The device has done five of each hundred when the host is through.
     assert (stamps == NOT_MEASURED).sum() == pytest.approx(2 * (95 - MAX_UNRESOLVED), abs=2)
     assert_true(recorded)
-
-
-@pytest.mark.parametrize(
-    "wait", [lambda copied: torch.cuda.current_stream().wait_event(copied), lambda copied: copied.wait()]
-)
-def test_the_computation_waits_for_a_copy_beside_it(run: Run, wait: Callable[[torch.cuda.Event], object]) -> None:
-    def program(_: Machine) -> None:
-        learner, side = Learner(), torch.cuda.Stream()
-        for batch in loader(60, 20 * MS, pin_memory=True):
-            with torch.cuda.stream(side):
-                images, labels = moved(batch, pinned=True)
-                copied = side.record_event()
-            wait(copied)
-            learner.step(images, labels)
-
-    assert_true(run(program, SLOW_LINK))
-
-
-def test_running_out_of_memory_frees_what_was_kept_for_the_copies_that_follow(run: Run) -> None:
-    """They allocate anew, within the call that copies."""
-
-    def program(_: Machine) -> None:
-        learner = Learner(kind=torch.optim.AdamW)
-        for number, (images, labels) in enumerate(Prefetcher(loader(8, MS, pin_memory=True), follows)):
-            if number == 4:
-                with pytest.raises(torch.OutOfMemoryError):
-                    torch.empty(10**10, dtype=torch.uint8, device="cuda")
-                continue
-            learner.step(images, labels)
-
-    assert_true(run(program, step_ns=150 * MS))
 
 
 class Broken(Data):
@@ -450,7 +453,7 @@ def asserts_in_its_midst(machine: Machine) -> None:
     ],
 )
 def test_an_error_ends_the_program_and_the_recording(
-    run: Run, program: Callable[[Machine], None], error: type[Exception], said: str, steps: int
+    run: Run, program: Program, error: type[Exception], said: str, steps: int
 ) -> None:
     recorded = run(program, error=error)
     assert said in str(recorded.error)

@@ -7,20 +7,17 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch._dynamo.utils import counters
+from torch.utils.data import DataLoader, Dataset
 
+from support.hooked import Net, data, learn, recording
 from whyidle.capture.hooks.compiles import leave_uncompiled
-from whyidle.capture.hooks.install import install
-from whyidle.capture.recording import recording
-from whyidle.capture.session import Session
-from whyidle.devices.cpu import CpuDevice
 from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
-from whyidle.record.notices import read_notices
-from whyidle.record.reader import RecordFile
-from whyidle.record.run import create_run, open_run
+from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH, NOT_MEASURED, TRANSFORM
 
 pytestmark = pytest.mark.usefixtures("either_path")
@@ -39,54 +36,66 @@ def fresh() -> Iterator[None]:
     torch._dynamo.reset()
 
 
+def test_a_compiled_model_and_optimizer_compile_as_without_hooks(tmp_path: Path) -> None:
+    def compiled() -> tuple[list[list[tuple[str, str]]], dict[str, int]]:
+        """What each graph consists of, and how often a graph was left, by why."""
+        graphs: list[list[tuple[str, str]]] = []
+
+        def keep(module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+            graphs.append([(node.op, str(node.target)) for node in module.graph.nodes])
+            return module.forward
+
+        torch._dynamo.reset()
+        counters.clear()
+        net = Net()
+        net.model = torch.compile(net.model, backend=keep)  # type: ignore[assignment]
+
+        @torch.compile(backend=keep)
+        def move(x: torch.Tensor) -> torch.Tensor:
+            return x.to("cpu", torch.float64) * 2
+
+        step = torch.compile(net.optimizer.step, backend=keep)
+        for (batch,) in data(12, 4):
+            net.optimizer.zero_grad()
+            net.loss(batch).backward()
+            step()
+            move(batch)
+        return graphs, dict(counters["graph_break"])
+
+    bare, left = compiled()
+    with recording(tmp_path) as made:
+        hooked, left_hooked = compiled()
+    assert len(bare) == 3
+    assert hooked == bare
+    # Fewer are fine: on 3.13 hooked optimizers make Dynamo give up torch's function around the step, which has nothing
+    # to compile, where otherwise it splits it; the step itself becomes the same graph.
+    assert all(times <= left.get(why, 0) for why, times in left_hooked.items())
+    assert made.samples == [4, 4, 4]
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_a_training_step_that_is_compiled_as_a_whole_is_recorded(tmp_path: Path, backend: str) -> None:
-    create_run(tmp_path, {"device": {"kind": "cpu"}})
-    session = Session(tmp_path, CpuDevice())
-    hooks = install(session, CpuDevice())
-    model = torch.nn.Linear(3, 3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    @torch.compile(backend=backend)
-    def step(batch: torch.Tensor) -> torch.Tensor:
-        loss = model(batch).sum()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss
-
-    for (batch,) in DataLoader(TensorDataset(torch.ones(40, 3)), batch_size=2):
-        step(batch)
-    assert hooks.off == []
-    hooks.remove()
-    session.finish()
-    (path,) = tmp_path.glob("step-*.rec")
-    stored = RecordFile(path).all()
-    assert len(stored) == 20
-    assert (stored["backward_begin_ns"] != NOT_MEASURED).all()
-    assert read_notices(tmp_path) == []
+    net = Net()
+    step = torch.compile(net.learn, backend=backend)
+    with recording(tmp_path) as made:
+        for (batch,) in data(40, 2):
+            step(batch)
+    assert (made.done()["backward_begin_ns"] != NOT_MEASURED).tolist() == [True] * 20
+    assert made.notices == []
 
 
 @pytest.mark.parametrize("function", DIRECT)
 def test_hooked_methods_compile_into_one_graph_without_a_warning(
     tmp_path: Path, function: Callable[[torch.Tensor], torch.Tensor]
 ) -> None:
-    create_run(tmp_path, {"device": {"kind": "emulated"}})
     device = EmulatedDevice(EmulatedSpec("t", "T", 10**9, 1e9, 1e9))
-    session = Session(tmp_path, device)
-    hooks = install(session, device)
-    model = torch.nn.Linear(3, 1)
+    net = Net()
     compiled = torch.compile(function, backend="eager", fullgraph=True)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            for (batch,) in DataLoader(TensorDataset(torch.ones(12, 3)), batch_size=3):
-                assert torch.equal(compiled(batch), torch.full((3, 3), 2.0))
-                model(batch).sum().backward()
-        assert hooks.off == []
-    finally:
-        hooks.remove()
-        session.finish()
+    with recording(tmp_path, device), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for (batch,) in data(12, 3):
+            assert torch.equal(compiled(batch), batch + 1)
+            net.loss(batch).backward()
 
 
 @pytest.mark.slow
@@ -126,18 +135,16 @@ class Compiled(Dataset[torch.Tensor]):
 def test_what_compiled_code_of_a_dataset_calls_is_what_it_was_compiled_with(
     tmp_path: Path, transform: Callable[[torch.Tensor], torch.Tensor]
 ) -> None:
-    def made() -> list[list[float]]:
+    def batches() -> list[list[float]]:
         torch._dynamo.reset()
-        model = torch.nn.Linear(3, 1)
-        batches = []
+        model, came = torch.nn.Linear(3, 1), []
         for batch in DataLoader(Compiled(transform), 1):
-            model(batch).sum().backward()
-            batches.append(batch.flatten().tolist())
-        return batches
+            learn(model, batch)
+            came.append(batch.flatten().tolist())
+        return came
 
-    plain = made()
-    with recording(tmp_path, "cpu", sampler=False):
-        assert made() == plain
-    assert read_notices(tmp_path) == []
-    assert len(open_run(tmp_path).records(BATCH)) == 8
-    assert len(open_run(tmp_path).records(TRANSFORM)) == 0
+    plain = batches()
+    with recording(tmp_path) as made:
+        assert batches() == plain
+    assert made.notices == []
+    assert (len(open_run(made.folder).records(BATCH)), len(open_run(made.folder).records(TRANSFORM))) == (8, 0)

@@ -11,24 +11,20 @@ import operator
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset, dataloader
+from torch.utils.data import DataLoader, dataloader
 
-from support.hooked import AllLookedAt
+from support.hooked import AllLookedAt, Net, data, recording
 from whyidle import capture
 from whyidle.capture import active
-from whyidle.capture.hooks.install import install
 from whyidle.capture.hooks.switch import Switch, ours
-from whyidle.capture.session import Session
-from whyidle.devices.cpu import CpuDevice
-from whyidle.record.run import create_run, open_run
-from whyidle.record.schema import STEP
+from whyidle.record.run import create_run
 
 OURS = str(Path(capture.__file__).parent)
 EPOCHS, BATCHES = 3, 5
@@ -57,20 +53,10 @@ def swallowed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    made = Session(create_run(tmp_path / "run", {"device": {"kind": "cpu"}}), CpuDevice(), thinning=AllLookedAt(1))
-    yield made
-    made.finish()
-
-
 def train(checkpoint: Path, once: Once | None = None) -> int:
     """Goes on after each Ctrl-C; how many came. `once` is at work in all epochs but the last."""
-    interrupts = 0
-    data = TensorDataset(torch.ones(BATCHES * 2, 3))
-    loader, validation = DataLoader(data, batch_size=2), DataLoader(data, batch_size=5)
-    model = torch.nn.Linear(3, 1)
-    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    interrupts, net = 0, Net()
+    loader, validation = data(BATCHES * 2, 2), data(BATCHES * 2, 5)
     before = sys.gettrace()
     for epoch in range(EPOCHS):
         if once is not None and epoch in (0, EPOCHS - 1):
@@ -79,19 +65,14 @@ def train(checkpoint: Path, once: Once | None = None) -> int:
         while True:
             try:
                 batches = iter(loader) if batches is None else batches
-                (batch,) = next(batches)
-                optimizer.zero_grad()
-                model(batch).square().mean().backward()
-                optimizer.step()
+                net.learn(next(batches))
             except StopIteration:
                 break
             except KeyboardInterrupt:
                 interrupts += 1
         try:
-            torch.save(model.state_dict(), checkpoint)
-            with torch.no_grad():
-                for (batch,) in validation:
-                    model(batch)
+            torch.save(net.model.state_dict(), checkpoint)
+            net.evaluate(validation)
         except KeyboardInterrupt:
             interrupts += 1
     return interrupts
@@ -105,21 +86,15 @@ def test_an_interrupt_at_any_call_of_ours_reaches_the_training_once_and_recordin
     point, struck = 1 - apart, True
     while struck:
         point += apart
-        folder = create_run(tmp_path / str(point), {"device": {"kind": "cpu"}})
-        session = Session(folder, CpuDevice(), thinning=AllLookedAt(1))
-        hooks = install(session, CpuDevice())
         once, before = Once(point), sys.gettrace()
-        try:
-            interrupts = train(tmp_path / "model.pt", once)
-        finally:
-            sys.settrace(before)
-            off = hooks.off
-            hooks.remove()
-            session.finish()
+        with recording(tmp_path / str(point), thinning=AllLookedAt(1)) as made:
+            try:
+                interrupts = train(tmp_path / "model.pt", once)
+            finally:
+                sys.settrace(before)
         struck = once.left <= 0
         assert interrupts == struck, point
-        assert off == [], point
-        steps = open_run(folder).records(STEP)[-BATCHES:]
+        steps = made.done()[-BATCHES:]
         assert steps["samples"].tolist() == [2] * BATCHES, point
         for name in ("fetch_end_ns", "backward_begin_ns", "optimizer_begin_ns", "optimizer_end_ns"):
             assert (steps[name] > 0).all(), (point, name)
@@ -129,30 +104,27 @@ def test_an_interrupt_at_any_call_of_ours_reaches_the_training_once_and_recordin
 
 @pytest.mark.usefixtures("either_path", "ctrl_c_raises")
 @pytest.mark.parametrize("how", ["signal", "from another thread"])
-def test_what_strikes_in_what_a_step_calls_is_the_training_s(session: Session, tmp_path: Path, how: str) -> None:
-    hooks = install(session, CpuDevice())
-    between = session.steps.on_step
-    assert between is not None
+def test_what_strikes_in_what_a_step_calls_is_the_training_s(tmp_path: Path, how: str) -> None:
     left = [3, 7]
+    with recording(tmp_path, thinning=AllLookedAt(1)) as made:
+        steps = made.session.steps
+        between = steps.on_step
+        assert between is not None
 
-    def interrupted(number: int, now: int) -> bool:
-        between(number, now)
-        session.steps.due_ns = 0
-        if left and number >= left[0]:
-            del left[0]
-            if how == "signal":
-                signal.raise_signal(signal.SIGINT)
-            else:
-                thread = ctypes.c_ulong(threading.get_ident())
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(KeyboardInterrupt))
-        return False
+        def interrupted(number: int, now: int) -> bool:
+            between(number, now)
+            steps.due_ns = 0
+            if left and number >= left[0]:
+                del left[0]
+                if how == "signal":
+                    signal.raise_signal(signal.SIGINT)
+                else:
+                    thread = ctypes.c_ulong(threading.get_ident())
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(KeyboardInterrupt))
+            return False
 
-    session.steps.on_step, session.steps.due_ns = interrupted, 0
-    try:
+        steps.on_step, steps.due_ns = interrupted, 0
         assert train(tmp_path / "model.pt") == 2
-        assert hooks.off == []
-    finally:
-        hooks.remove()
 
 
 @pytest.fixture
@@ -166,65 +138,54 @@ def no_other_watches_collections() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("ctrl_c_raises", "no_other_watches_collections")
-def test_one_that_comes_during_a_collection_is_raised_behind_it(session: Session, swallowed: list[Any]) -> None:
+def test_one_that_comes_during_a_collection_is_raised_behind_it(tmp_path: Path, swallowed: list[Any]) -> None:
     class Interrupts:
         __del__ = _thread.interrupt_main  # as if Ctrl-C was pressed then
 
-    for _ in range(3):
-        with pytest.raises(KeyboardInterrupt):
-            garbage: list[Any] = [Interrupts()]
-            garbage.append(garbage)
-            del garbage
-            gc.collect()
-    assert swallowed == []
-    session.steps.fetch_begin(0, False, None)
-    session.steps.fetch_end(1)
-    gc.collect()
-    session.steps.end_step()
-    session.finish()
-    (step,) = open_run(session.folder).records(STEP)
+    with recording(tmp_path, thinning=AllLookedAt(1)) as made:
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                garbage: list[Any] = [Interrupts()]
+                garbage.append(garbage)
+                del garbage
+                gc.collect()
+        assert swallowed == []
+        batch = next(iter(data()))
+        gc.collect()
+        Net().learn(batch)
+    (step,) = made.done()
     assert 0 < step["gc_ns"] <= step["step_end_ns"] - step["fetch_begin_ns"]
 
 
-class Handlers:
-    """Each raises a `TypeError`, which an error of ours may be as well."""
-
-    def method(self, number: int, _frame: Any) -> None:
-        raise TypeError(number)
+class Handler:
+    """Raises a `TypeError`, which an error of ours may be as well."""
 
     def __call__(self, number: int, _frame: Any) -> None:
         raise TypeError(number)
 
-    @staticmethod
-    def plain(number: int, _frame: Any) -> None:
-        raise TypeError(number)
 
-    @staticmethod
-    def with_more(_more: str, number: int, _frame: Any) -> None:
-        raise TypeError(number)
+def raises(*more_and_number: Any) -> None:
+    raise TypeError(more_and_number)
 
 
-def wrapped(calls: bool) -> Callable[[int, Any], None]:
-    def inner(number: int, _frame: Any) -> None:
-        raise TypeError(number)
+@functools.wraps(raises)
+def wrapper_that_raises(number: int, _frame: Any) -> None:
+    raise TypeError(number)
 
-    @functools.wraps(inner)
-    def outer(number: int, frame: Any) -> None:
-        if calls:
-            inner(number, frame)
-        raise TypeError(number)
 
-    return outer
+@functools.wraps(raises)
+def wrapper_of_what_raises(number: int, frame: Any) -> None:
+    raises(number, frame)
 
 
 HANDLERS: dict[str, Any] = {
-    "function": Handlers.plain,
-    "bound method": Handlers().method,
-    "object": Handlers(),
-    "partial": functools.partial(Handlers.with_more, "more"),
-    "partial of a bound method": functools.partial(Handlers().method),
-    "wrapper that raises": wrapped(False),
-    "wrapper of what raises": wrapped(True),
+    "function": raises,
+    "bound method": Handler().__call__,
+    "object": Handler(),
+    "partial": functools.partial(raises, "more"),
+    "partial of a bound method": functools.partial(Handler().__call__),
+    "wrapper that raises": wrapper_that_raises,
+    "wrapper of what raises": wrapper_of_what_raises,
     "in C": operator.truediv,  # a number by a frame
 }
 

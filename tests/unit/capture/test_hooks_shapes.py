@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections import UserDict, namedtuple
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,25 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from support.hooked import learn, recording, shapes, sized
+from support.hooked import Recording, ahead, learn, recording, sized
 from whyidle.capture.hooks import shapes as shapes_module
-from whyidle.capture.steps import Thinning
-from whyidle.record.run import open_run
-from whyidle.record.schema import STEP, StepFlag
+from whyidle.record.schema import StepFlag
 
 Pair = namedtuple("Pair", "image label")
 
 
-def train_on(folder: Path, batches: list[Any], thinning: Thinning | None = None) -> str:
-    """Train once on each of these, as a loader hands them over; what is said of their shapes."""
+def given(batches: list[Any]) -> DataLoader[Any]:
+    """A loader that hands over these, as they are."""
+    return DataLoader(batches, batch_size=None, collate_fn=lambda batch: batch)  # type: ignore[arg-type]
+
+
+def train_on(folder: Path, batches: list[Any]) -> Recording:
+    """Train once on each of these."""
     weight = torch.ones(1, requires_grad=True)
-    with recording(folder, thinning):
-        for _ in DataLoader(batches, batch_size=None, collate_fn=lambda batch: batch):  # type: ignore[arg-type]
+    with recording(folder) as made:
+        for _ in given(batches):
             weight.square().sum().backward()  # type: ignore[no-untyped-call]
-    return shapes(folder)
+    return made
 
 
 def nested(length: int) -> Any:
@@ -39,6 +41,7 @@ SPARSE = torch.eye(3).to_sparse()
 MANY = [torch.ones(1)] * shapes_module.MOST_TENSORS
 
 
+@pytest.mark.usefixtures("either_path")
 @pytest.mark.parametrize(
     ("batches", "told", "elements"),
     [
@@ -59,17 +62,17 @@ MANY = [torch.ones(1)] * shapes_module.MOST_TENSORS
 def test_steps_tell_whether_their_batch_has_a_new_shape_and_how_many_elements(
     tmp_path: Path, batches: list[Any], told: str, elements: list[int]
 ) -> None:
-    assert train_on(tmp_path, batches) == told
-    flags = open_run(tmp_path / "run").records(STEP)["flags"]
-    assert [int(f) >> StepFlag.ELEMENTS_SHIFT & StepFlag.MOST_ELEMENTS for f in flags] == elements
-    assert [bool(f & StepFlag.FIRST_OF_EPOCH) for f in flags] == [True] + [False] * (len(flags) - 1)
+    made = train_on(tmp_path, batches)
+    assert made.shapes == told
+    assert [int(f) >> StepFlag.ELEMENTS_SHIFT & StepFlag.MOST_ELEMENTS for f in made.done()["flags"]] == elements
+    assert made.flagged(StepFlag.FIRST_OF_EPOCH) == [True] + [False] * (len(batches) - 1)
 
 
 def test_when_too_many_shapes_were_seen_nothing_is_said_any_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shapes_module, "MOST_SEEN", 3)
-    assert train_on(tmp_path, sized(1, 2, 1, 3, 1, 4)) == "nnkn--"
+    assert train_on(tmp_path, sized(1, 2, 1, 3, 1, 4)).shapes == "nnkn--"
 
 
 def test_a_mode_of_the_program_does_not_see_that_shapes_are_looked_at(tmp_path: Path) -> None:
@@ -81,43 +84,30 @@ def test_a_mode_of_the_program_does_not_see_that_shapes_are_looked_at(tmp_path: 
             return func(*args, **(kwargs or {}))
 
     weight = torch.ones(1, requires_grad=True)
-    loader: Any = DataLoader(sized(3, 4), batch_size=None, collate_fn=lambda batch: batch)  # type: ignore[arg-type]
     seen = []
-    for folder in (None, tmp_path):
+    for around in (contextlib.nullcontext(), recording(tmp_path)):
         Counting.calls = 0
-        with recording(folder) if folder else contextlib.nullcontext(), Counting():
-            for _ in loader:
+        with around, Counting():
+            for _ in given(sized(3, 4)):
                 torch.autograd.backward(weight * 2)
         seen.append(Counting.calls)
     assert seen[0] == seen[1]
 
 
 def test_shapes_are_those_of_the_batch_trained_where_one_is_held_back(tmp_path: Path) -> None:
-    def one_behind(batches: Any) -> Iterator[Any]:
-        iterator = iter(batches)
-        held = next(iterator)
-        for batch in iterator:
-            yield held
-            held = batch
-        yield held
-
     net = torch.nn.LazyLinear(1)
-    loader: Any = DataLoader(sized(4, 4, 4, 4), batch_size=None)  # type: ignore[arg-type]
-    ragged: Any = [torch.ones(rows, 4) for rows in (2, 2, 3, 2, 5)]
-    with recording(tmp_path):
-        for data in (loader, DataLoader(ragged, batch_size=None)):
-            for batch in one_behind(data):
+    with recording(tmp_path) as made:
+        for batches in (sized(4, 4, 4, 4), [torch.ones(rows, 4) for rows in (2, 2, 3, 2, 5)]):
+            for batch in ahead(given(batches)):
                 learn(net, batch)
-    samples = open_run(tmp_path / "run").records(STEP)["samples"].tolist()
-    assert samples == [2, 2, 2, 2, 2, 2, 3, 2, 5]
-    assert shapes(tmp_path) == "nkkkkknkn"
+    assert made.samples == [2, 2, 2, 2, 2, 2, 3, 2, 5]
+    assert made.shapes == "nkkkkknkn"
 
 
 def test_either_loader_of_a_step_may_bring_a_new_shape(tmp_path: Path) -> None:
     net = torch.nn.Linear(4, 1)
-    labelled: Any = DataLoader([torch.ones(2, 4)] * 4, batch_size=None)  # type: ignore[arg-type]
-    unlabelled: Any = DataLoader([torch.ones(n, 4) for n in (2, 2, 3, 3)], batch_size=None)  # type: ignore[arg-type]
-    with recording(tmp_path):
-        for first, second in zip(labelled, unlabelled, strict=True):
+    unlabelled = given([torch.ones(n, 4) for n in (2, 2, 3, 3)])
+    with recording(tmp_path) as made:
+        for first, second in zip(given([torch.ones(2, 4)] * 4), unlabelled, strict=True):
             learn(net, torch.cat([first, second]))
-    assert shapes(tmp_path) == "nknk"
+    assert made.shapes == "nknk"

@@ -1,27 +1,27 @@
-"""`log_to`: figures reach a training's own logger at its steps, and nothing that a logger does reaches the training."""
+"""`log_to`: figures reach a training's own logger at its steps, and nothing that a logger does reaches the training.
+Each kind of logger is called its own way, and reads back what it was given."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
-from torch.utils.data import DataLoader
 
 import whyidle
-from support.loggers import Kept, Writer
+from support.hooked import Net, data
+from support.loggers import Kept, Mlflow, WandbRun, Writer
 from whyidle.analyse.run.analysis import analyse
 from whyidle.capture import scalars
 from whyidle.capture.recording import recording
-from whyidle.capture.scalars import ScalarLog
+from whyidle.capture.scalars import ScalarLog, is_closed, sender
 from whyidle.errors import RecordError, WhyidleError
 from whyidle.record.notices import read_notices
 from whyidle.record.run import open_run, update_run
 from whyidle.record.scalars import SCALARS, WANTED, Told, tell, told, wanted
 from whyidle.scenarios.planted import MS, Step, train
-
-pytestmark = pytest.mark.usefixtures("either_path")
 
 FIGURES = {"input_pct": 31.5, "samples_per_s": 99.0}
 SECOND = 1_000_000_000
@@ -91,32 +91,25 @@ def test_rank_0_logs_alone_unless_told(tmp_path: Path) -> None:
     assert every.calls == [({"whyidle/input_pct": 2.0}, 3)]
 
 
-def test_a_logger_that_fails_is_left_alone_with_one_notice(tmp_path: Path) -> None:
-    calls, said = [], []
+def test_a_logger_that_fails_is_left_alone_with_one_notice_and_ctrl_c_is_the_trainings(tmp_path: Path) -> None:
+    calls: list[int] = []
+    said: list[str] = []
 
-    def fail(figures: dict[str, float], step: int) -> None:
+    def fails(figures: dict[str, float], step: int) -> None:
         calls.append(step)
-        raise ConnectionError("the server is away")
+        raise ConnectionError("the server is away") if step else KeyboardInterrupt
 
-    log = ScalarLog(tmp_path, fail, 1.0, False)
-    log(0, 0, 0, said.append)
+    log = ScalarLog(tmp_path, fails, 1.0, False)
+    log(0, 0, 0, unheard)
+    tell(tmp_path, Told(0, FIGURES, {}))
+    with pytest.raises(KeyboardInterrupt):
+        log(0, 2 * SECOND, 0, unheard)
     for number in range(1, 5):
         tell(tmp_path, Told(number, FIGURES, {}))
         log(number, 5 * number * SECOND, 0, said.append)
-    assert calls == [1]
+    assert calls == [0, 1]
     (sentence,) = said
     assert "ConnectionError: the server is away" in sentence
-
-
-def test_ctrl_c_within_a_logger_is_the_trainings(tmp_path: Path) -> None:
-    def interrupt(figures: dict[str, float], step: int) -> None:
-        raise KeyboardInterrupt
-
-    log = ScalarLog(tmp_path, interrupt, 1.0, False)
-    log(0, 0, 0, unheard)
-    tell(tmp_path, Told(1, FIGURES, {}))
-    with pytest.raises(KeyboardInterrupt):
-        log(1, 2 * SECOND, 0, unheard)
 
 
 def test_what_is_no_logger_is_refused_everywhere_alike() -> None:
@@ -230,30 +223,19 @@ def test_a_forked_training_gets_one_notice_and_no_call_of_its_parents_logger(
     assert inherited.calls == []
 
 
-class Batches(torch.utils.data.Dataset[torch.Tensor]):
-    def __len__(self) -> int:
-        return 64
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.ones(3)
-
-
+@pytest.mark.usefixtures("either_path")
 def test_a_training_logs_at_its_steps_to_every_logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, kept, also = tmp_path / "run", Kept(), Kept()
-    net = torch.nn.Linear(3, 1)
-    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+    folder, kept, also, net = tmp_path / "run", Kept(), Kept(), Net()
     with recording(folder, "cpu", sampler=False) as session:
         monkeypatch.setenv("WHYIDLE_RUN", str(folder))
         for target in (kept, also):
             whyidle.log_to(target, every_s=1e-6)
         monkeypatch.delenv("WHYIDLE_RUN")
-        for number, batch in enumerate(DataLoader(Batches(), batch_size=8)):
+        for number, batch in enumerate(data(64, 8)):
             if number == 3:
                 assert wanted(folder) == 1e-6
                 tell(folder, Told(3, FIGURES, {}))
-            optimizer.zero_grad()
-            net(batch).sum().backward()
-            optimizer.step()
+            net.learn(batch)
         assert session.steps.count == 8
     assert [step for _, step in kept.calls] == [4]
     assert also.calls == kept.calls
@@ -303,3 +285,83 @@ def test_a_folder_without_steps_is_refused(tmp_path: Path) -> None:
     train(tmp_path / "empty", [[]])
     with pytest.raises(WhyidleError, match="no training step"):
         whyidle.log_to(Kept(), run=tmp_path / "empty")
+
+
+def test_each_logger_is_called_its_own_way() -> None:
+    writer, mlflow, run = Writer(), Mlflow(), WandbRun()
+    sender(writer)({"whyidle/a": 1.0, "whyidle/b": 2.0}, 7)
+    assert writer.scalars == [("whyidle/a", 1.0, 7), ("whyidle/b", 2.0, 7)]
+    send = sender(mlflow)
+    send({"whyidle/a": 1.0}, 7)
+    assert mlflow.logged == []
+    mlflow.run = object()
+    send({"whyidle/a": 1.0}, 8)
+    assert mlflow.logged == [({"whyidle/a": 1.0}, 8)]
+    send = sender(run)
+    send({"whyidle/a": 1.0}, 7)
+    send({"whyidle/a": 2.0}, 9)
+    assert run.rows == [
+        ({"whyidle/a": 1.0, "whyidle/step": 7}, False),
+        ({"whyidle/a": 2.0, "whyidle/step": 9}, False),
+    ]
+    assert run.defined == ["whyidle/step", "whyidle/*"]
+    sender(run, alone=True)({"whyidle/a": 3.0}, 1)
+    assert run.rows[-1][1] is True
+
+
+def test_tensorboard_reads_what_was_logged(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path)) as writer:
+        sender(writer)({"whyidle/input_pct": 31.5}, 7)
+        assert not is_closed(writer)
+    assert is_closed(writer)
+    read = EventAccumulator(str(tmp_path)).Reload()
+    assert [(each.step, each.value) for each in read.Scalars("whyidle/input_pct")] == [(7, 31.5)]
+
+
+@pytest.fixture
+def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    # The light mlflow has no data base.
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    module = pytest.importorskip("mlflow")
+    before = module.get_tracking_uri()
+    module.set_tracking_uri((tmp_path / "mlruns").as_uri())
+    yield module
+    module.set_tracking_uri(before)
+
+
+def test_mlflow_reads_what_was_logged_and_gets_no_run_that_the_user_did_not_begin(mlflow: Any) -> None:
+    send = sender(mlflow)
+    send({"whyidle/input_pct": 1.0}, 1)
+    assert mlflow.active_run() is None
+    with mlflow.start_run() as run:
+        send({"whyidle/input_pct": 31.5}, 7)
+    send({"whyidle/input_pct": 2.0}, 9)
+    assert mlflow.active_run() is None
+    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "whyidle/input_pct")
+    assert [(each.step, each.value) for each in history] == [(7, 31.5)]
+
+
+def test_weights_and_biases_keeps_the_trainings_own_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb")
+    for name, value in {"WANDB_SILENT": "true", "WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    run = wandb.init(project="p", dir=str(tmp_path), mode="offline")
+    send = sender(run)
+    run.log({"loss": 1.0}, step=5)
+    send({"whyidle/input_pct": 31.5}, 700)
+    assert run.step == 5
+    run.log({"loss": 2.0}, step=10)
+    # Merged into the training's row: neither refused nor a row of its own.
+    assert run.step == 10
+    send({"whyidle/input_pct": 41.5}, 900)
+    run.log({"loss": 3.0}, step=11)
+    # What joined row 10 was committed with it.
+    assert run.summary.get("whyidle/input_pct") == 41.5
+    assert run.summary.get("whyidle/step") == 900
+    run.finish()
+    # After its end nothing is sent, and nothing raised.
+    sender(wandb)({"whyidle/input_pct": 1.0}, 901)

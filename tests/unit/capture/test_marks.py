@@ -170,17 +170,6 @@ def test_each_part_of_a_batch_is_a_copy_of_its_own_wherever_it_comes(tmp_path: P
     assert device.out == {}
 
 
-def test_accumulated_gradients_end_their_steps_with_the_backward_pass(tmp_path: Path) -> None:
-    plan = [Step(fetch_ns=15 * MS, compute_ns=9 * MS, micro=number % 4 != 3) for number in range(80)]
-    run = train(tmp_path / "run", [plan])
-    facts = facts_of_run(tmp_path / "run")
-    assert facts.parts.unresolved_steps == 0
-    flags = facts.window.steps["flags"] & StepFlag.OPTIMIZER
-    assert (flags != 0).sum() == 19
-    # A micro-step computes its forward and backward pass only: two thirds of a step.
-    assert facts.parts.compute_ns == run.busy_ns(facts.window.begin_ns, facts.window.end_ns)
-
-
 def test_a_step_without_backward_or_optimizer_ends_with_the_next_fetch(tmp_path: Path, device: Counting) -> None:
     session = opened(tmp_path, device)
     for _ in stepping(4, session, device, 10 * MS):
@@ -257,25 +246,6 @@ def test_a_copy_on_a_side_stream_never_interrupts_the_computation(tmp_path: Path
     facts = facts_of_run(tmp_path / "run")
     assert facts.copied_ahead
     assert facts.parts.share("compute") > 0.99
-    assert device.out == {}
-
-
-def test_waiting_for_another_stream_before_the_step_begins_is_no_computation(tmp_path: Path, device: Counting) -> None:
-    session = opened(tmp_path, device)
-    part = [torch.zeros(50_000_000, dtype=torch.uint8)]
-    for _ in stepping(20, session, device, begins=True):
-        moved, copy = device.copy(part, pinned=True, stream=device.side_stream())
-        session.steps.copied(copy)
-        session.steps.stream_wait_begin()
-        device.wait_for(copy, moved)
-        session.steps.stream_wait_end()
-        device.compute(10 * MS)
-        session.steps.backward_end()
-        device.synchronize()
-    session.finish()
-    facts = facts_of_run(tmp_path / "run")
-    assert facts.parts.share("copy") == pytest.approx(5 / 15, abs=0.01)
-    assert facts.parts.share("compute") == pytest.approx(10 / 15, abs=0.01)
     assert device.out == {}
 
 

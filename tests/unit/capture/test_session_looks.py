@@ -15,8 +15,7 @@ import pytest
 from support.fakes.driver import wait_for
 from support.hooked import Clocked
 from whyidle.capture import session as session_module
-from whyidle.capture.session import Session
-from whyidle.capture.threads import PythonThreads, _clock_of
+from whyidle.capture.session import PythonThreads, Session, _clock_of
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import EVENT, EventKind
 

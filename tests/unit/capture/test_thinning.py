@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
-from support.hooked import Net, SomePass, recording
+from support.hooked import Net, SomePass, data, recording
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.facts import Facts, facts_of
 from whyidle.analyse.run.stall_breakdown import PARTS
@@ -152,10 +152,6 @@ def test_epochs_of_one_step_are_thinned_and_every_step_is_counted(tmp_path: Path
     assert facts.window.count + facts.window.warmup_steps == 1_000
 
 
-def data(samples: int, **settings: Any) -> DataLoader[Any]:
-    return DataLoader(TensorDataset(torch.ones(samples, 3)), 2, **settings)
-
-
 def counted(folder: Path) -> tuple[int, int]:
     """Steps and samples; some of the steps were let pass."""
     run = open_run(folder / "run")
@@ -175,14 +171,11 @@ def counted(folder: Path) -> tuple[int, int]:
 def test_steps_that_are_let_pass_are_counted_with_their_samples_to_the_end_of_an_epoch(
     tmp_path: Path, workers: int
 ) -> None:
-    net, loader, held_out = Net(), data(22, num_workers=workers), data(6)
-    with recording(tmp_path, SomePass(2, 5)):
+    net, loader, held_out = Net(), data(22, 2, num_workers=workers), data(6, 2)
+    with recording(tmp_path, thinning=SomePass(2, 5)):
         for _ in range(2):
-            for (batch,) in loader:
-                net.learn(batch)
-            with torch.no_grad():
-                for (batch,) in held_out:
-                    net.model(batch)
+            net.learns(loader)
+            net.evaluate(held_out)
     assert counted(tmp_path) == (22, 44)
     kinds = open_run(tmp_path / "run").records(EVENT)["what"].tolist()
     assert (kinds.count(EventKind.BOUNDARY), kinds.count(EventKind.EPOCH_BEGIN)) == (2, 2)
@@ -190,11 +183,11 @@ def test_steps_that_are_let_pass_are_counted_with_their_samples_to_the_end_of_an
 
 def test_loaders_that_train_in_turns_keep_a_step_each_when_steps_are_let_pass(tmp_path: Path) -> None:
     net = Net()
-    with recording(tmp_path, SomePass(2, 5)):
-        ones, others = iter(data(16)), iter(data(16))
+    with recording(tmp_path, thinning=SomePass(2, 5)):
+        ones, others = iter(data(16, 2)), iter(data(16, 2))
         for _ in range(8):
-            net.learn(next(ones)[0])
-            net.learn(next(others)[0])
+            net.learn(next(ones))
+            net.learn(next(others))
     assert counted(tmp_path) == (16, 32)
 
 
@@ -206,12 +199,11 @@ def test_an_error_among_steps_that_are_let_pass_reaches_the_training(tmp_path: P
             return super().__getitem__(index)
 
     net = Net()
-    with recording(tmp_path, SomePass(2, 5)):
+    with recording(tmp_path, thinning=SomePass(2, 5)):
         batches = iter(DataLoader(Failing(torch.ones(9, 3))))
         for _ in range(5):
-            net.learn(next(batches)[0])
+            net.learn(next(batches))
         with pytest.raises(ValueError, match="theirs"):
             next(batches)
-        for (batch,) in batches:
-            net.learn(batch)
+        net.learns(batches)
     assert counted(tmp_path) == (8, 8)

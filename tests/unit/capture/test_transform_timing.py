@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from torch.utils.data import Subset
+from torch.utils.data._utils.fetch import _MapDatasetFetcher as Fetcher
 
 import support.slow_data as slow_data
 from whyidle.capture.hooks.switch import Switch
@@ -226,7 +227,7 @@ def fetch_timer(tmp_path: Path, timed: list[Any]) -> FetchTimer:
 
 
 def fetcher_of(data: Any) -> Any:
-    return torch.utils.data._utils.fetch._MapDatasetFetcher(data, True, torch.stack, False)
+    return Fetcher(data, True, torch.stack, False)
 
 
 @pytest.mark.parametrize("kind", [object, Registered, torch.nn.Module, abc.ABC])
