@@ -7,7 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from ..terminal.console import console, show_in, write_file, write_json
 from .options import add_full
 
 if TYPE_CHECKING:
-    from ..report.export.trace import RunTrace, Stretch
+    from ..report.export.trace import RunTrace
 
 MOST_MB = 50.0
 LEAST_MB = 0.1
@@ -164,13 +164,11 @@ def _check_trace(arguments: argparse.Namespace) -> None:
 
 
 def _write_trace(arguments: argparse.Namespace, result: Result) -> None:
-    from ..report.export.trace import about, tracks_of, write_trace
+    from ..report.export.trace import about, stretch_of, tracks_of, write_trace
 
     trace: RunTrace = result.export("trace")
     most_bytes = int(arguments.most_mb * 1e6)
-    stretch = _stretch(arguments, trace, most_bytes)
-    # What is due when told how long the stretch may be; of a long run it is much.
-    trace = replace(trace, extent=replace(trace.extent, due=()))
+    stretch = stretch_of(trace, arguments.steps, arguments.from_s, arguments.to_s, most_bytes)
     tracks = tracks_of(trace, stretch)
     with opened(arguments.output) as file:
         written = write_trace(tracks, stretch, about(trace, stretch), most_bytes, file)
@@ -182,16 +180,6 @@ def _write_trace(arguments: argparse.Namespace, result: Result) -> None:
             f"cut at {written.cut_ns / 1e9:.3f} s, where it would have become larger than asked for: name a shorter "
             "stretch, or a larger --most-mb."
         )
-
-
-def _stretch(arguments: argparse.Namespace, trace: RunTrace, most_bytes: int) -> Stretch:
-    from ..report.export.trace import asked_for, of_steps, telling
-
-    if arguments.steps is not None:
-        return of_steps(trace, *arguments.steps)
-    if arguments.from_s is not None or arguments.to_s is not None:
-        return asked_for(trace.extent, arguments.from_s, arguments.to_s)
-    return telling(trace, most_bytes)
 
 
 def _check_parquet(arguments: argparse.Namespace) -> None:

@@ -18,11 +18,11 @@ from ..document import (
     Document,
     Heading,
     LimitRow,
+    Limits,
     Space,
     TableColumn,
     Title,
     Words,
-    limits_section,
     line,
     table,
     toned,
@@ -39,7 +39,7 @@ def check_document(run: str, emulated: str | None, found: Sequence[LimitCheck]) 
     blocks: list[Block] = [Title(one_line(f"{run}: {said or f'all {len(found)} checks hold.'}"), one_line=True)]
     if emulated is not None:
         blocks.append(Caution("Emulated", f"it ran on {one_line(emulated)}, no GPU was measured.", one_line=True))
-    return Document((*blocks, limits_section(tuple(limit_row(each, safe=True) for each in found))))
+    return Document((*blocks, Limits(tuple(limit_row(each, safe=True) for each in found))))
 
 
 def limit_row(check: LimitCheck, *, safe: bool = False) -> LimitRow:

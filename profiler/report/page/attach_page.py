@@ -9,6 +9,7 @@ from ...analyse.attached.series import Series, series_of
 from ...analyse.causes.finding import Finding
 from ...analyse.where.looks import process_looks
 from ...record.run import Run
+from ..document import LINES, code_rows
 from ..documents.attached import further, headline, told_shares, top_places, who, why
 from ..render import page_sections
 from .flame import Stacks, drawn
@@ -32,7 +33,8 @@ def page(run: Run, seen: Attached, verdict: Finding, findings: tuple[Finding, ..
             for each in seen.trainers
             if each.shares
         ],
-        sections=page_sections(further(seen, verdict, findings)),
+        where=code_rows(verdict.where),
+        sections=[each for each in page_sections(further(seen, verdict, findings)) if each.title != LINES],
         series=[(each, _curve(each)) for each in series_of(run)],
         stacks=stacks,
         whose="" if seen.leading is None or len(seen.trainers) < 2 else f" of {who(seen.leading)}",

@@ -35,7 +35,7 @@ from ...analyse.timeline.timeline import (
 from ...record.code import Code
 from ...record.files import plain
 from ...record.run import Run
-from ..document import Caution, Section, blocks_of_kind, code_rows, said_of, time_lines
+from ..document import Caution, blocks_of_kind, code_rows, said_of, time_lines
 from ..documents.run import FEW_STEPS, pace, rate_now, run_document, time_parts, time_remarks
 from ..export.steps import axis_of
 from ..render import page_sections
@@ -275,8 +275,8 @@ def _short(value: Any) -> str:
 
 
 SCRIPTS = ("uPlot.iife.min.js", "unpack.js", "words.js", "colours.js", "timeline.js")
-DRAWN_HERE = ("What to change", "Lines of code", "Evidence", "Also found")
-"""Titles of sections that this page draws itself."""
+DRAWN_HERE = ("Where the time went", "What to change", "Lines of code", "Evidence", "Also found")
+"""How titles of sections begin that this page draws itself."""
 
 
 def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> str:
@@ -292,8 +292,8 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
     overview, utilisation_drawn = (None, False) if lead is None else over_time(lead)
     leading = ranks_figures.leading(analysis, runs)
     stacks = None if leading is None or facts is None else stacks_of(*leading, facts.parts)
-    below = [each for each in document.blocks if not isinstance(each, Section) or each.title not in DRAWN_HERE]
     others = [found for found in analysis.findings if found is not verdict]
+    sections = page_sections(document.blocks)
     gaps_ns = None if facts is None or not facts.told_apart else facts.parts.gaps_ns
     why: tuple[Sequence[Any], Sequence[str]] = (), ()
     if facts is not None:
@@ -326,7 +326,7 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         left_out_ranks=max(0, len(ranks) - len(over)),
         lead=None if lead is None else lead.rank,
         gaps=None if gaps_ns is None or not len(gaps_ns) else gap_histogram(gaps_ns),
-        further=[section for section in page_sections(below) if section.title],
+        further=[each for each in sections if each.title and not each.title.startswith(DRAWN_HERE)],
         environment=environment_of(analysis),
         settings=settings_of(analysis),
     )
