@@ -272,8 +272,8 @@ class _Screen:
             ):
                 if values or label == "busy":
                     said = f"  {label} {_percent(_last(values))}"
-                    drawn = bars.graph(values, max(1, self.room - len(said)), 1 + 2 * large, self.ascii)
-                    yield name, Text("\n".join(drawn), style).append(said, "bold")
+                    drawn = bars.spark(values, max(1, self.room - len(said)), self.ascii)
+                    yield name, Text(drawn, style).append(said, "bold")
                     name = ""
             yield name, self.facts(_condition(device))
 

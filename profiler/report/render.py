@@ -21,7 +21,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..analyse.run.stall_breakdown import PARTS
 from ..record.files import one_line, plain
 from . import bars
 from .document import (
@@ -133,7 +132,7 @@ def _text_table(block: TableBlock, width: int, ascii_only: bool) -> Iterator[Ren
         made.add_row(*(text_of(cell, ascii_only, plain) for cell in row))
     yield _indented(made, block.indent)
     if any(column.head == block.legend_of for column in columns):
-        yield bars.legend(dict.fromkeys(PARTS, 1.0), ascii_only)
+        yield bars.legend(ascii_only)
 
 
 def _text_limits(block: Limits, _: int, ascii_only: bool) -> Iterator[RenderableType]:

@@ -175,10 +175,6 @@ def test_plain_characters_suffice_and_nothing_recorded_starts_a_row() -> None:
 
 
 def test_graphs_and_gauges_tell_zero_from_not_measured_and_the_least_from_nothing() -> None:
-    assert bars.graph((0.0, NAN, 100.0, 50.0), 2, 1) == ("⡀⣧",)
-    assert bars.graph((0.0, NAN, 50.0, 100.0), 2, 2) == (" ⢸", "⡀⣿")
-    assert bars.graph((0.0, NAN, 50.0, 100.0), 4, 2, ascii_only=True) == ("   @", "_ @@")
-    assert bars.graph((), 3, 1) == ("   ",)
     lengths = [tuple(map(len, bars.gauge(part, 10))) for part in (0.0, 0.001, 0.5, 1.0)]
     assert lengths == [(0, 10), (1, 9), (5, 5), (10, 0)]
     assert [bars.spark([0.0, NAN, 100.0], 3, ascii_only=plain) for plain in (False, True)] == ["▁ █", "_ @"]
