@@ -16,7 +16,7 @@ from ..errors import WhyidleError
 from ..record.files import plain
 from ..record.run import PAGE, PAGES
 from ..report.document import Document
-from ..report.export.files import STDOUT, layered, opened, together
+from ..report.export.files import STDOUT, in_new_folder, layered, opened
 from ..report.export.table import Table, about_of, require_pyarrow, write_csv, write_parquet
 from ..report.render import markdown
 from ..results.result import CELLS, STEPS, TABLES, Result
@@ -207,7 +207,7 @@ def _write_all(name: str, form: TableFile, arguments: argparse.Namespace, result
     target = Path(arguments.output)
     written: dict[str, int] = {}
     about: Mapping[str, str] = {}
-    with together(target) as drafts:
+    with in_new_folder(target) as drafts:
         for each, make in result.tables().items():
             try:
                 table = make()
@@ -226,9 +226,6 @@ def _write_all(name: str, form: TableFile, arguments: argparse.Namespace, result
             raise WhyidleError(f"{result.folder} holds no records: there is nothing to write.")
     _say_stand_in(about)
     _say(f"in {target}, with their rows: {', '.join(f'{each} ({rows})' for each, rows in written.items())}.")
-    files = (f"{each}.{name}" for each in TABLES if each not in written)
-    if others_there := [file for file in files if (target / file).exists()]:
-        _say(f"also in {target}, and not of this export: {', '.join(others_there)}.")
 
 
 def _say_stand_in(about: Mapping[str, str]) -> None:
