@@ -7,7 +7,6 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
@@ -33,16 +32,18 @@ LINE_SECONDS = 0.5
 FIRST_NS = 2 * NS_PER_S
 SUMMING_OF_CPU = 0.005
 """Share of a CPU that it may take to sum up what was seen so far: the longer a recording, the more seldom."""
-HIGHEST_RATE = 50
+PID = options.number("is not a process id", 1, 2**31 - 1, int)
+SECONDS = options.number("is not a number of seconds above 0", 0, 86400 * 30, above=True)
+RATE = options.number("is not a whole number from 1 to 50", 1, 50, int)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pid", metavar="PID", type=_pid, help="process of the training, or its launcher")
+    parser.add_argument("pid", metavar="PID", type=PID, help="process of the training, or its launcher")
     parser.add_argument(
-        "--duration", type=_seconds, metavar="S", help="seconds to observe (default: until Ctrl-C or its end)"
+        "--duration", type=SECONDS, metavar="S", help="seconds to observe (default: until Ctrl-C or its end)"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the recording (default: runs/…)")
-    parser.add_argument("--rate", type=_rate, default=10, metavar="HZ", help="looks a second (10; more: at states)")
+    parser.add_argument("--rate", type=RATE, default=10, metavar="HZ", help="looks a second (10; more: at states)")
     options.add_full(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -119,30 +120,3 @@ class _Teller:
 
 def _markup_free(text: str) -> str:
     return text.replace("[", "\\[")
-
-
-def _number(text: str, make: Callable[[str], float]) -> float:
-    try:
-        return make(text)
-    except ValueError:
-        return float("nan")
-
-
-def _pid(text: str) -> int:
-    if not text.isdigit() or not 0 < int(text) < 2**31:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a process id")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    value = _number(text, float)
-    if not 0 < value <= 86400 * 30:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return value
-
-
-def _rate(text: str) -> int:
-    value = _number(text, int)
-    if not 1 <= value <= HIGHEST_RATE:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {HIGHEST_RATE}")
-    return int(value)

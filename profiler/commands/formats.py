@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -15,21 +14,20 @@ from typing import TYPE_CHECKING, Any
 from ..errors import WhyidleError
 from ..record.files import plain
 from ..record.run import PAGE, PAGES
-from ..report.document import Document
 from ..report.export.files import STDOUT, in_new_folder, layered, opened
 from ..report.export.table import Table, about_of, require_pyarrow, write_csv, write_parquet
 from ..report.render import markdown
 from ..results.result import CELLS, STEPS, TABLES, Result
 from ..terminal.console import console, show_in, write_file, write_json
-from .options import add_full
+from .options import add_full, number
 
 if TYPE_CHECKING:
     from ..report.export.trace import RunTrace
 
 MOST_MB = 50.0
-LEAST_MB = 0.1
-LATEST_S = 1e9
-"""No run is as long (30 years): its ns are whole numbers of 64 bits."""
+MEGABYTES = number("is no size: give megabytes from 0.1 to 2000", 0.1, 2000)
+SECOND = number("is no second of a run: give a number such as 12.5", -1e9, 1e9)
+"""No run is longer (30 years): its ns are whole numbers of 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"csv, parquet: one table of {', '.join(TABLES)} (default: {STEPS}, of a comparison {CELLS}); "
         "with -o FOLDER/ all of them",
     )
-    group.add_argument("--from", dest="from_s", type=_second, metavar="S", help="trace: from this second of the run")
-    group.add_argument("--to", dest="to_s", type=_second, metavar="S", help="trace: to this second of the run")
+    group.add_argument("--from", dest="from_s", type=SECOND, metavar="S", help="trace: from this second of the run")
+    group.add_argument("--to", dest="to_s", type=SECOND, metavar="S", help="trace: to this second of the run")
     group.add_argument("--steps", type=_steps, metavar="A:B", help="trace: of these steps, the last one included")
     group.add_argument(
         "--most-mb",
-        type=_size,
+        type=MEGABYTES,
         default=MOST_MB,
         metavar="N",
         help=f"trace: at most so large, before compression (default: {MOST_MB:g})",
@@ -133,26 +131,12 @@ def _write_page(arguments: argparse.Namespace, result: Result) -> None:
     console().print(str(target), soft_wrap=True, markup=False, highlight=False)
 
 
-def _write_document(render: Callable[[Document], str], arguments: argparse.Namespace, result: Result) -> None:
-    _write_text(arguments, render(result.document()))
-
-
 def _write_text(arguments: argparse.Namespace, text: str) -> None:
     with opened(arguments.output) as file:
         file.write(text)
 
 
-def _check_profiles(arguments: argparse.Namespace) -> None:
-    _refuse_terminal(arguments, "a profile", "run.speedscope.json.gz")
-
-
-def _write_profiles(arguments: argparse.Namespace, result: Result) -> None:
-    profiles = result.export("speedscope")
-    with opened(arguments.output) as file:
-        file.write(profiles)
-
-
-def _refuse_terminal(arguments: argparse.Namespace, what: str, file: str) -> None:
+def _refuse_terminal(what: str, file: str, arguments: argparse.Namespace) -> None:
     if arguments.output in (None, STDOUT) and sys.stdout.isatty():
         raise WhyidleError(f"{what} is not for reading on a terminal: name a file with -o {file}")
 
@@ -160,7 +144,7 @@ def _refuse_terminal(arguments: argparse.Namespace, what: str, file: str) -> Non
 def _check_trace(arguments: argparse.Namespace) -> None:
     if arguments.steps is not None and (arguments.from_s, arguments.to_s) != (None, None):
         raise WhyidleError("--steps and --from or --to name a stretch twice. Give one of them.")
-    _refuse_terminal(arguments, "a trace", "trace.json.gz")
+    _refuse_terminal("a trace", "trace.json.gz", arguments)
 
 
 def _write_trace(arguments: argparse.Namespace, result: Result) -> None:
@@ -171,7 +155,7 @@ def _write_trace(arguments: argparse.Namespace, result: Result) -> None:
     stretch = stretch_of(trace, arguments.steps, arguments.from_s, arguments.to_s, most_bytes)
     tracks = tracks_of(trace, stretch)
     with opened(arguments.output) as file:
-        written = write_trace(tracks, stretch, about(trace, stretch), most_bytes, file)
+        written = write_trace(tracks, about(trace, stretch), most_bytes, file)
     _say_stand_in(about_of(trace.analysis.info))
     size = f"{written.bytes / 1e6:.1f} MB" if written.bytes >= 1e6 else f"{written.bytes / 1e3:.0f} kB"
     _say(f"trace of {stretch.why}: {written.events} events, {size}.")
@@ -245,26 +229,6 @@ def _steps(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def _second(text: str) -> float:
-    try:
-        second = float(text)
-    except ValueError:
-        second = math.nan
-    if not abs(second) <= LATEST_S:
-        raise argparse.ArgumentTypeError(f"{text!r} is no second of a run: give a number such as 12.5")
-    return second
-
-
-def _size(text: str) -> float:
-    try:
-        size = float(text)
-    except ValueError:
-        size = 0.0
-    if not LEAST_MB <= size <= 2000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size: give megabytes from {LEAST_MB:g} to 2000")
-    return size
-
-
 TABLE_FILES = {"csv": TableFile(write_csv), "parquet": TableFile(write_parquet, binary=True)}
 """How a table is written, by the name of the format, which is the ending of its file."""
 
@@ -275,7 +239,10 @@ FORMATS = {
     "trace": Format(_write_trace, ("from_s", "to_s", "steps", "most_mb"), check=_check_trace),
     "csv": Format(partial(_write_tables, "csv"), ("table",)),
     "parquet": Format(partial(_write_tables, "parquet"), ("table",), check=_check_parquet),
-    "markdown": Format(partial(_write_document, markdown)),
-    "speedscope": Format(_write_profiles, check=_check_profiles),
+    "markdown": Format(lambda arguments, result: _write_text(arguments, markdown(result.document()))),
+    "speedscope": Format(
+        lambda arguments, result: _write_text(arguments, result.export("speedscope")),
+        check=partial(_refuse_terminal, "a profile", "run.speedscope.json.gz"),
+    ),
 }
 """All formats of `report`, by name."""

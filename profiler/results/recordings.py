@@ -20,7 +20,6 @@ from ..analyse.where.looks import Looks, looks_at, process_looks
 from ..errors import WhyidleError
 from ..record.run import Run, is_run, open_run
 from ..record.schema import STEP
-from ..report.contract import attached as attach_json
 from ..report.contract import run as run_json
 from ..report.contract.encode import Content
 from ..report.document import Document
@@ -175,7 +174,7 @@ class AttachedResult(RecordedResult):
         return attached_document(self.seen, self.verdict, self.findings)
 
     def contract(self) -> Content:
-        return attach_json.report(self.seen, self.verdict, self.findings)
+        return run_json.attached_report(self.seen, self.verdict, self.findings)
 
     def page(self, place: Path | None) -> str:
         from ..report.page import attach_page

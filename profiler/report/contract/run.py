@@ -1,13 +1,16 @@
-"""The JSON of a run, of one training process or of a job of several ranks: `report --format json`.
+"""The JSON of a recording, from within (`report --format json`) or from outside (`attach --json`).
 
 Of a job, figures are those of all ranks; what only one rank can tell is of the one that leads it. Figures that are
-registered metrics are taken by their names. The meaning of each key: docs/commands/report.md.
+registered metrics are taken by their names. The meaning of each key: docs/commands/report.md and attach.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from ...analyse.attached.attached import UNKNOWN, Attached
+from ...analyse.attached.trainers import Cpu, Trainer, Workers
+from ...analyse.causes.finding import Finding
 from ...analyse.cells.cost import Spent
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.ranks.job import Job
@@ -236,3 +239,60 @@ def _trend(of: Trend) -> Json:
         "grown_s": None if of.grown is None else of.grown.value / 1e9,
         "why": of.why or None,
     }
+
+
+def attached_report(seen: Attached, verdict: Finding, findings: Iterable[Finding]) -> Json:
+    """Tell a recording from outside, as `whyidle-attach` version 1; shares are 0 to 1. Keys mean what the structures of
+    `analyse/attached/` say."""
+    info, facts, sampled = seen.info, seen.info["attach"], seen.sampled
+    return {
+        "format": "whyidle-attach",
+        "version": 1,
+        "run": {
+            "id": info.get("id"),
+            "pid": facts.get("pid"),
+            "command": info.get("command"),
+            "started_at": info.get("started_at"),
+            "seconds": seen.seconds,
+            "ended_by": facts.get("why"),
+            "host": info.get("host"),
+            "device": {"kind": seen.device_kind, "name": (info.get("device") or {}).get("title")},
+        },
+        "trainers": [_trainer(each) for each in seen.trainers],
+        "others": [{"pid": each.pid, "command": each.command or each.name} for each in seen.others],
+        "device": picked(sampled, "utilisation_pct", "sm_active_pct", "memory_peak_bytes"),
+        "host": picked(sampled, "tree_cpus", "cpu_budget")
+        | {"foreign_cpus": seen.foreign_cpus, "cpu_steal_pct": None if sampled is None else sampled.steal_pct},
+        "verdict": finding(verdict, of_none=0.0),
+        "findings": [finding(each) for each in findings],
+        "unknown": UNKNOWN,
+        "quality": picked(seen, "stacks_read", "training_seen", "notes"),
+    }
+
+
+def _trainer(trainer: Trainer) -> Json:
+    return picked(trainer, "pid", "rank", "thread", "main_thread", "looks") | {
+        "missed_looks": trainer.missed,
+        "shares": {name: {"share": e.value, "low": e.low, "high": e.high} for name, e in trainer.shares.items()},
+        "data_wait": trainer.waits,
+        "data_making": trainer.stages,
+        "top": {name: _places(places) for name, places in trainer.top.items()},
+        "cpu": _cpu(trainer.cpu),
+        "workers": None if trainer.workers is None else _seen_workers(trainer.workers),
+    }
+
+
+def _seen_workers(workers: Workers) -> Json:
+    return (
+        picked(workers, "count", "seen", "busy")
+        | {"cpu": _cpu(workers.cpu), "stages": workers.stages, "top": _places(workers.top)}
+        | picked(workers, "read_bytes_per_s", "read_chars_per_s")
+    )
+
+
+def _places(top: Iterable[tuple[str, float]]) -> list[Json]:
+    return [{"where": where, "share": share} for where, share in top]
+
+
+def _cpu(cpu: Cpu) -> Json:
+    return picked(cpu, "running", "queued", "io", "main", "idle")

@@ -64,9 +64,7 @@ def in_new_folder(folder: Path) -> Iterator[Path]:
     Raises:
         WhyidleError: the folder holds files already, or they cannot be written.
     """
-    with _named(
-        f"cannot write into {folder}", "Name another folder, or for one table a file."
-    ):
+    with _named(f"cannot write into {folder}", "Name another folder, or for one table a file."):
         if os.path.lexists(folder) and any(folder.iterdir()):
             raise WhyidleError(f"{folder} already holds files; an export overwrites none. Name a new folder with -o.")
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache, partial
+from heapq import merge
+from itertools import repeat
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -695,10 +697,8 @@ def _add_counters(
         tracks.counter(pid, prefix + name, unit, moved[inside], values[inside] / scale)
 
 
-# Writing it, piece by piece in order of time, never more than was asked for.
+# Writing it, in order of time, never more than was asked for.
 
-PIECES = 400
-"""A trace is cut between pieces of equal time."""
 MOST_EVENTS = 1_000_000
 """Of more, viewers get slow."""
 
@@ -712,19 +712,24 @@ class Written:
     """Where it was cut because it became too large; `None` where it is whole."""
 
 
-def write_trace(tracks: Tracks, stretch: Stretch, about: dict[str, Any], most_bytes: int, file: TextIO) -> Written:
+def write_trace(tracks: Tracks, about: dict[str, Any], most_bytes: int, file: TextIO) -> Written:
     """Write a trace. `about`: what the file says of itself. One that is cut has whole events and whole flows all the
     same."""
-    about_bytes = len(_json(about)) + 400
+    room = most_bytes - len(_json(about)) - 400
     written = file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
     written += file.write(",\n".join(map(_json, tracks.metadata)))
     events = len(tracks.metadata)
     cut: int | None = None
-    for upto, piece in _pieces(tracks.sources, stretch):
-        lines = [f",\n{_json(event)}" for event in piece]
+    # Of events of the same instant, the number of the source decides.
+    sources = (
+        zip(at_ns.tolist(), repeat(number), map(make, range(len(at_ns))), strict=False)
+        for number, (at_ns, make) in enumerate(tracks.sources)
+    )
+    for at_ns, _, made in merge(*sources):
+        lines = [f",\n{_json(event)}" for event in made]
         text = "".join(lines)
-        if written + len(text) + about_bytes > most_bytes or events + len(lines) > MOST_EVENTS:
-            cut = upto
+        if written + len(text) > room or events + len(lines) > MOST_EVENTS:
+            cut = at_ns
             break
         written += file.write(text)
         events += len(lines)
@@ -732,20 +737,6 @@ def write_trace(tracks: Tracks, stretch: Stretch, about: dict[str, Any], most_by
         about = about | {"cut": f"at {cut / 1e9:.3f} s: the rest would make the file too large"}
     written += file.write('\n],"otherData":' + _json(about) + "}\n")
     return Written(events, written, cut)
-
-
-def _pieces(sources: list[EventSource], stretch: Stretch) -> Iterator[tuple[int, Iterator[Event]]]:
-    """When a piece begins, and its events. What began before the stretch and reaches into it is in the first piece."""
-    edges = np.linspace(stretch.low, stretch.high, PIECES + 1).astype(np.int64)
-    places = [[0, *np.searchsorted(at_ns, edges[1:-1], side="left").tolist(), len(at_ns)] for at_ns, _ in sources]
-
-    def events(number: int) -> Iterator[Event]:
-        for (_, make), at in zip(sources, places, strict=True):
-            for place in range(at[number], at[number + 1]):
-                yield from make(place)
-
-    for number in range(PIECES):
-        yield int(edges[number]), events(number)
 
 
 def _json(value: Any) -> str:

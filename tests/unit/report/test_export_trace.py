@@ -91,7 +91,7 @@ def opened(folder: Path, *others: Path) -> RunTrace:
 
 def written(trace: RunTrace, stretch: Stretch, most_bytes: int = 50_000_000) -> tuple[dict[str, Any], Written]:
     file = io.StringIO()
-    told = write_trace(tracks_of(trace, stretch), stretch, about(trace, stretch), most_bytes, file)
+    told = write_trace(tracks_of(trace, stretch), about(trace, stretch), most_bytes, file)
     assert len(file.getvalue()) == told.bytes <= most_bytes
     content = json.loads(file.getvalue(), parse_constant=pytest.fail)
     assert len(content["traceEvents"]) == told.events
