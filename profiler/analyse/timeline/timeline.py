@@ -243,7 +243,7 @@ def lines_of(timeline: Timeline, points: int) -> list[TimelineLine]:
     cpus = timeline.facts.machine_cpus or np.nan
     found += [
         *_of_devices(timeline, points),
-        _line("cpus", *_rate(host["t_ns"], measured(host["tree_cpu_ns"])), points),
+        _line("cpus", *rate(host["t_ns"], measured(host["tree_cpu_ns"])), points),
         _line("budget", host["t_ns"], measured(host["cpus"]) / 1000, points),
         _line("machine", host["t_ns"], measured(host["machine_busy_pct"]) / 100 * cpus, points),
     ]
@@ -292,7 +292,7 @@ def _within(timeline: Timeline, records: Records) -> Records:
     return inside
 
 
-def _rate(t_ns: Stamps, counter: Numbers) -> tuple[Stamps, Numbers]:
+def rate(t_ns: Stamps, counter: Numbers) -> tuple[Stamps, Numbers]:
     """How fast a counter rises between successive readings, at the later one; a counter that falls began anew."""
     known = ~np.isnan(counter)
     t_ns, counter = t_ns[known], counter[known]
