@@ -11,6 +11,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.status import Status
 
 from ..analyse.attached.trainers import so_far
@@ -107,7 +108,7 @@ class _Teller:
             return
         self._next = now + (LINE_SECONDS if self._status else PLAIN_SECONDS)
         if self._status is not None:
-            self._status.update(_markup_free(self._line(progress)))
+            self._status.update(escape(self._line(progress)))
         else:
             print(f"whyidle: {self._line(progress)}", file=sys.stderr, flush=True)
 
@@ -116,7 +117,3 @@ class _Teller:
         number = f"{progress.processes} process{'' if progress.processes == 1 else 'es'}"
         name = plain(self._target.name).replace("\n", "?")
         return f"observing {self._target.pid} ({name}), {number}, {progress.seconds:.0f} s{until}{self._shares}"
-
-
-def _markup_free(text: str) -> str:
-    return text.replace("[", "\\[")

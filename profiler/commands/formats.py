@@ -107,14 +107,6 @@ def chosen(arguments: argparse.Namespace) -> Format:
     return form
 
 
-def _write_words(arguments: argparse.Namespace, result: Result) -> None:
-    show_in(arguments.output, result.document(), arguments.full)
-
-
-def _write_json(arguments: argparse.Namespace, result: Result) -> None:
-    write_json(result.contract(), arguments.output or STDOUT)
-
-
 def _write_page(arguments: argparse.Namespace, result: Result) -> None:
     if arguments.with_runs:
         runs = result.members()
@@ -233,15 +225,15 @@ TABLE_FILES = {"csv": TableFile(write_csv), "parquet": TableFile(write_parquet, 
 """How a table is written, by the name of the format, which is the ending of its file."""
 
 FORMATS = {
-    "text": Format(_write_words, ("full",), has_pictures=True),
-    "json": Format(_write_json, has_pictures=True),
+    "text": Format(lambda given, of: show_in(given.output, of.document(), given.full), ("full",), has_pictures=True),
+    "json": Format(lambda given, of: write_json(of.contract(), given.output or STDOUT), has_pictures=True),
     "html": Format(_write_page, ("with_runs",), says_where=True),
     "trace": Format(_write_trace, ("from_s", "to_s", "steps", "most_mb"), check=_check_trace),
     "csv": Format(partial(_write_tables, "csv"), ("table",)),
     "parquet": Format(partial(_write_tables, "parquet"), ("table",), check=_check_parquet),
-    "markdown": Format(lambda arguments, result: _write_text(arguments, markdown(result.document()))),
+    "markdown": Format(lambda given, of: _write_text(given, markdown(of.document()))),
     "speedscope": Format(
-        lambda arguments, result: _write_text(arguments, result.export("speedscope")),
+        lambda given, of: _write_text(given, of.export("speedscope")),
         check=partial(_refuse_terminal, "a profile", "run.speedscope.json.gz"),
     ),
 }

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import WhyidleError
+from ..record.files import plain
 from ..record.latest import latest, noted
 
 
 def newest() -> Path:
-    """The run folder that was begun last on this machine.
+    """The run folder that was begun last on this machine; said on stderr, since it may be anyone's.
 
     Raises:
         WhyidleError: there is none.
@@ -23,6 +24,7 @@ def newest() -> Path:
     folder = latest()
     if folder is None:
         raise nothing_newest("")
+    print(f"whyidle: the newest recording: {plain(str(folder))}", file=sys.stderr)
     return folder
 
 

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         plot.refuse(arguments, PICTURES, f"--format {arguments.format} has no pictures beside it")
     plot.check(arguments)
     price = cost_options.price_of(arguments)
-    result = open_result(arguments.run_folders or [_newest()], price)
+    result = open_result(arguments.run_folders or [options.newest()], price)
     plot.check_of(arguments, result)
     form.write(arguments, result)
     plot.draw(arguments, result)
@@ -42,10 +42,3 @@ def run(arguments: argparse.Namespace) -> int:
         # A command that says nothing may have done nothing.
         print(plain(f"written: {arguments.output}"), file=sys.stderr)
     return 0
-
-
-def _newest() -> Path:
-    """Said, since it may be anyone's: on stderr, beside whatever is written."""
-    folder = options.newest()
-    print(f"whyidle: the newest recording: {plain(str(folder))}", file=sys.stderr)
-    return folder

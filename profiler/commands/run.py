@@ -104,7 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
     def note(code: int, revision: CodeRevision) -> None:
         status = "ok" if code == 0 else "stopped" if code in (-2, -15, 130, 143) else "failed"
         # What went wrong, the program itself has said.
-        ended = {"status": status, "error": _error_of(code), "exit_code": code}
+        error = None if code == 0 else f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+        ended = {"status": status, "error": error, "exit_code": code}
         update_run(folder, {"ended": ended, CODE: revision.found()})
 
     lacks = f"no report; `whyidle report {folder}` makes one"
@@ -277,9 +278,3 @@ def _report(folder: Path, as_json: bool, full: bool, figures: Figures) -> None:
     print(file=sys.stderr)
     show_document(result.document(), console(stderr=True), full)
     print(f"\n{shown_again(folder, full)}", file=sys.stderr)
-
-
-def _error_of(code: int) -> str | None:
-    if code == 0:
-        return None
-    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"

@@ -321,12 +321,13 @@ def startup_blocks(facts: Facts) -> Iterator[Block]:
         )
         for stage, ns in stages
     ]
-    yield Heading("Until the end of the first step")
-    yield table(rows, LEFT, RIGHT, RIGHT, TableColumn(wraps=False, least=STAGE_BAR), LEFT, indent=1)
     since = "its process began" if startup.whole else "its recording began (what came before was not measured)"
     run_s, total_s = startup.run_ns / 1e9, startup.total_ns / 1e9
-    yield Paragraph(f"{total_s:.2f} s of the run's {run_s:.2f} s, since {since}; outside the window", 1)
-    yield Space()
+    yield from section(
+        "Until the end of the first step",
+        table(rows, LEFT, RIGHT, RIGHT, TableColumn(wraps=False, least=STAGE_BAR), LEFT, indent=1),
+        Paragraph(f"{total_s:.2f} s of the run's {run_s:.2f} s, since {since}; outside the window", 1),
+    )
 
 
 LEAST_PART = 0.01
