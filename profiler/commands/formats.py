@@ -40,6 +40,8 @@ class Format:
     """Options that mean something here alone."""
     has_pictures: bool = False
     """Whether pictures are drawn beside it."""
+    is_of_all: bool = True
+    """Whether it needs all of the result read and analysed."""
     says_where: bool = False
     """Whether it says itself where it wrote."""
     check: Callable[[argparse.Namespace], None] | None = None
@@ -234,6 +236,7 @@ FORMATS = {
     "markdown": Format(lambda given, of: _write_text(given, markdown(of.document()))),
     "speedscope": Format(
         lambda given, of: _write_text(given, of.export("speedscope")),
+        is_of_all=False,
         check=partial(_refuse_terminal, "a profile", "run.speedscope.json.gz"),
     ),
 }

@@ -10,6 +10,7 @@ from ..record.files import plain
 from ..record.reader import reuse_memory
 from ..results.opening import open_result
 from ..results.result import PICTURES
+from ..terminal.console import console
 from . import cost_options, formats, options, plot
 
 
@@ -36,6 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
     price = cost_options.price_of(arguments)
     result = open_result(arguments.run_folders or [options.newest()], price)
     plot.check_of(arguments, result)
+    if form.is_of_all and arguments.table is None:
+        with console(stderr=True).status("reading the recording", spinner="line"):
+            result.read()
     form.write(arguments, result)
     plot.draw(arguments, result)
     if arguments.output not in (None, "-") and not form.says_where and not Path(arguments.output).is_dir():

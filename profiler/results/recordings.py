@@ -47,6 +47,10 @@ class RecordedResult(Result):
     def analysis(self) -> Analysis:
         return analyse(*self.runs)
 
+    def read(self) -> None:
+        """As of any result."""
+        _ = self.analysis
+
     profiled: Callable[[], Sequence[ProfiledProcess]]
     """Gives the processes that train, with their stack samples."""
     no_samples: ClassVar[str] = ": `whyidle report` says why."
@@ -162,6 +166,10 @@ class AttachedResult(RecordedResult):
     def open(cls, folder: Path) -> Self | None:
         run = open_run(folder) if is_run(folder) else None
         return cls([run]) if run is not None and is_attached(run) else None
+
+    def read(self) -> None:
+        """As of any result."""
+        _ = self.findings
 
     @cached_property
     def seen(self) -> Attached:

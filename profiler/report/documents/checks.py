@@ -19,10 +19,10 @@ from ..document import (
     Heading,
     LimitRow,
     Limits,
+    Paragraph,
     Space,
     TableColumn,
     Title,
-    Words,
     line,
     table,
     toned,
@@ -105,12 +105,8 @@ def _alike(checks: Iterable[Check]) -> list[Check]:
 def _lines(check: Check) -> Iterator[Block]:
     sign, tone = _SIGNS[check.status]
     quiet = "dim" if check.status == "not applicable" else ""
-    rows: list[tuple[tuple[Words, Words, Words], tuple[int, int]]] = [
-        ((toned(sign, tone), toned(check.name, quiet), toned(check.says, quiet)), (1, NAME_WIDTH))
-    ]
+    columns = (TableColumn(width=1), TableColumn(width=NAME_WIDTH), TableColumn(grows=True, folds=True))
+    yield table([(toned(sign, tone), toned(check.name, quiet), toned(check.says, quiet))], *columns, gap=1)
     if check.status not in ("ok", "not applicable"):
         further = (("lost", tone, check.lost), ("fix", "bold", check.fix))
-        rows += [(("", toned(word, of_word), what), (3, 4)) for word, of_word, what in further if what]
-    for cells, widths in rows:
-        columns = (*(TableColumn(width=width) for width in widths), TableColumn(grows=True, folds=True))
-        yield table([cells], *columns, gap=1)
+        yield from (Paragraph(line((word, of_word), f"  {what}"), 2) for word, of_word, what in further if what)
