@@ -22,15 +22,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ...analyse.intervals import clip
-from ...analyse.ranks.membership import ranks_of
+from ...analyse.ranks.membership import RankProcess, ranks_of
 from ...analyse.run.analysis import Analysis
 from ...analyse.timeline.timeline import Timeline, timelines
 from ...errors import WhyidleError
 from ...record.files import plain
 from ...record.names import read_names
-from ...record.reader import RecordFile, Records, measured
-from ...record.run import Run, Writer
-from ...record.schema import NOT_MEASURED, PAUSE, SPAN, STEP, EventKind, PauseKind, SpanKind
+from ...record.reader import Records, measured
+from ...record.run import Run
+from ...record.schema import NOT_MEASURED, PAUSE, SPAN, EventKind, PauseKind, SpanKind
 from .steps import Axis, axis_of
 
 Event = dict[str, Any]
@@ -139,8 +139,8 @@ def lanes_of(begin: Stamps, end: Stamps) -> Stamps:
 
 # Which stretch of a run is shown.
 
-BYTES = {"step": 1400, "batch": 330, "pause": 260, "device": 900, "host": 900, "event": 130, "part": 110, "work": 140}
-"""JSON that one record comes to, a little more than measured."""
+BYTES = 350
+"""JSON that a record comes to, a step with all that belongs to it taken together."""
 FILLED = 0.7
 """Share of the limit that an estimate may fill: a part of a run may hold more records than the rest."""
 STALLS = ("input", "copy", "sync", "host")
@@ -165,9 +165,7 @@ class RankTrace:
     timeline: Timeline
     offset_ns: int
     """To be added to the rank's stamps."""
-    run: Run
-    writer: Writer
-    info: dict[str, Any]
+    process: RankProcess
     spans: Records
 
 
@@ -196,29 +194,18 @@ def trace_of(analysis: Analysis, runs: Sequence[Run]) -> RunTrace:
             f"{runs[0].folder} holds no step that the device has finished, so there is no trace. "
             "Export the recorded steps with `--format csv --table step_records`, the samples with `--table host`."
         )
-    processes = {process.rank: process for process in ranks_of(runs)} if analysis.ranks else {}
-    axis, ranks, high = axis_of(shown), list[RankTrace](), 1
-    bytes_ = len(shown[0].device) * BYTES["device"] + len(shown[0].host_samples) * BYTES["host"]
+    processes = {process.rank: process for process in ranks_of(runs)}
+    # One that is alone is rank 0 of its timeline, whatever its launcher called it.
+    alone = next(iter(processes.values()))
+    axis, ranks, high, count = axis_of(shown), list[RankTrace](), 1, len(shown[0].device) + len(shown[0].host_samples)
     for number, timeline in enumerate(shown):
-        if (process := processes.get(timeline.rank)) is not None:
-            run, writer, info = process.run, process.writer, process.info
-        else:
-            run, info = runs[0], runs[0].info
-            header = max(run.files(STEP), key=RecordFile.count).header
-            writer = header.rank, header.pid
-        offset, spans = axis.ns(number, 0), run.records(SPAN, writer)
-        ranks.append(RankTrace(timeline, offset, run, writer, info, spans))
+        process = processes.get(timeline.rank, alone)
+        offset, spans = axis.ns(number, 0), process.run.records(SPAN, process.writer)
+        ranks.append(RankTrace(timeline, offset, process, spans))
         high = max(high, int(timeline.steps["step_end_ns"].max()) + offset, timeline.end_ns + offset)
-        counts = {
-            "step": len(timeline.steps),
-            "batch": len(timeline.lanes.batches),
-            "pause": len(timeline.pauses),
-            "event": len(timeline.events),
-            "work": len(spans),
-            "part": sum(map(len, timeline.parts.values())),
-        }
-        bytes_ += sum(count * BYTES[name] for name, count in counts.items())
-    return RunTrace(tuple(ranks), axis, high, bytes_, analysis)
+        records = (timeline.steps, timeline.lanes.batches, timeline.pauses, timeline.events, spans)
+        count += sum(map(len, (*records, *timeline.parts.values())))
+    return RunTrace(tuple(ranks), axis, high, count * BYTES, analysis)
 
 
 def stretch_of(
@@ -299,7 +286,7 @@ def tracks_of(trace: RunTrace, stretch: Stretch) -> Tracks:
     hosts: dict[Path, RankTrace] = {}
     for rank in trace.ranks:
         _Scene(tracks, rank, stretch).add(several)
-        hosts.setdefault(rank.run.folder, rank)
+        hosts.setdefault(rank.process.run.folder, rank)
     for rank in hosts.values():
         timeline, offset = rank.timeline, rank.offset_ns
         of_host = f" of {timeline.host}" if several and timeline.host else ""
@@ -320,7 +307,7 @@ def about(trace: RunTrace, stretch: Stretch) -> dict[str, Any]:
     info, axis = trace.analysis.info, trace.axis
     told: dict[str, Any] = {
         "made_by": f"whyidle {info.get('whyidle') or ''}".strip(),
-        "run": trace.ranks[0].run.folder.name,
+        "run": trace.ranks[0].process.run.folder.name,
         "shown": stretch.why,
         "from_s": stretch.low / 1e9,
         "to_s": stretch.high / 1e9,
@@ -431,7 +418,7 @@ class _Scene:
     def __init__(self, tracks: Tracks, rank: RankTrace, stretch: Stretch) -> None:
         self.tracks, self.rank, self.timeline = tracks, rank, rank.timeline
         self.offset_ns, self.low, self.high = rank.offset_ns, stretch.low, stretch.high
-        self.names = read_names(rank.run.folder)
+        self.names = read_names(rank.process.run.folder)
         begin = self.timeline.steps["fetch_begin_ns"] + self.offset_ns
         self.steps: Records = self.timeline.steps[(begin >= self.low) & (begin < self.high)]
         """Those that begin within the stretch."""
@@ -440,8 +427,8 @@ class _Scene:
         """Add all tracks of the rank. `several`: whether others are beside it."""
         rank, tracks, kind = self.rank, self.tracks, self.timeline.facts.device_kind
         who = f"rank {self.timeline.rank}: " if several else ""
-        title = str((rank.info.get("device") or {}).get("title") or kind)
-        host = tracks.track(f"{who}training (process {rank.writer[1]})")
+        title = str((rank.process.info.get("device") or {}).get("title") or kind)
+        host = tracks.track(f"{who}training (process {rank.process.writer[1]})")
         steps = tracks.track("steps", host)
         self._steps(host, steps)
         for slices in self._on_host():
