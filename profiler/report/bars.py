@@ -41,10 +41,6 @@ def legend(ascii_only: bool = False) -> Text:
     return Text.assemble(*(piece for sign, colour, name in told for piece in ((sign, colour), f" {name}  ")))
 
 
-def colour(part: str) -> str:
-    return PART_COLOURS[part]
-
-
 def spark(values: Sequence[float], width: int, ascii_only: bool = False) -> str:
     """The last `width` values of 0..100 as a row of characters; a blank for each not measured."""
     levels = " .:-=+*#%@" if ascii_only else " ▁▂▃▄▅▆▇█"

@@ -309,11 +309,11 @@ def blocks_of_kind(document: Document, kind: type[Kind]) -> list[Kind]:
     return [block for block in document.blocks if isinstance(block, kind)]
 
 
-def under(blocks: Iterable[Block], steps: int = 1) -> Iterator[Block]:
+def under(blocks: Iterable[Block]) -> Iterator[Block]:
     """Move blocks a step to the right; headings and empty lines stay where they are."""
     for block in blocks:
         if isinstance(block, Paragraph | TableBlock):
-            yield replace(block, indent=block.indent + steps)
+            yield replace(block, indent=block.indent + 1)
         else:
             yield block
 

@@ -47,11 +47,10 @@ from .document import (
     sweep_blocks,
     toned,
 )
+from .words.figures import PART_COLOURS
 from .words.sample_time import sentence
 
-_ASCII = str.maketrans(
-    {"µ": "u", "±": "+-", "→": "->", "▲": "^", "…": "...", "–": "-", "−": "-", "×": "x", "✓": "+", "✗": "x", "·": "-"}
-)
+_ASCII = str.maketrans("µ▲–−×✓✗·⚠", "u^--x+x-!", "°") | {ord("±"): "+-", ord("→"): "->", ord("…"): "..."}
 
 
 def written(words: str, ascii_only: bool) -> str:
@@ -69,7 +68,7 @@ def text_of(words: Words, ascii_only: bool = False, shown: Callable[[str], str] 
         elif isinstance(piece, Length):
             whole.append_text(Text(("#" if ascii_only else "█") * piece.signs))
         elif isinstance(piece, PartSign):
-            whole.append_text(Text(bars.sign(piece.part, ascii_only), style=bars.colour(piece.part)))
+            whole.append_text(Text(bars.sign(piece.part, ascii_only), style=PART_COLOURS[piece.part]))
         else:
             whole.append_text(Text(written(shown(piece.words), ascii_only), style=piece.tone))
     return whole
