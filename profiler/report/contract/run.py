@@ -1,4 +1,4 @@
-"""The JSON of a recording, from within (`report --format json`) or from outside (`attach --json`).
+"""The JSON of a recording from within (`report --format json`) or from outside (`attach --json`), and of how two differ.
 
 Of a job, figures are those of all ranks; what only one rank can tell is of the one that leads it. Figures that are
 registered metrics are taken by their names. The meaning of each key: docs/commands/report.md and attach.md.
@@ -12,16 +12,18 @@ from ...analyse.attached.attached import UNKNOWN, Attached
 from ...analyse.attached.trainers import Cpu, Trainer, Workers
 from ...analyse.causes.finding import Finding
 from ...analyse.cells.cost import Spent
+from ...analyse.diff.difference import Difference
+from ...analyse.diff.sides import Side
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.ranks.job import Job
 from ...analyse.run import startup
 from ...analyse.run.analysis import Analysis, RankAnalysis
 from ...analyse.run.facts import Facts
-from ...analyse.run.stall_breakdown import PARTS
+from ...analyse.run.stall_breakdown import PARTS, TOTAL
 from ...analyse.run.startup import Startup
 from ...analyse.run.trends import Trend
 from ...record.run import ImageDecoding
-from .encode import Json, finding, picked, present
+from .encode import Json, cause, finding, next_of, picked, present
 
 STAGES = {
     "imports_s": startup.IMPORTS,
@@ -296,3 +298,51 @@ def _places(top: Iterable[tuple[str, float]]) -> list[Json]:
 
 def _cpu(cpu: Cpu) -> Json:
     return picked(cpu, "running", "queued", "io", "main", "idle")
+
+
+def difference(found: Difference) -> Json:
+    """Tell a difference, as `whyidle-diff` version 1; without `lines` where a run has no stack samples.
+
+    Intervals are of 95 %; changes are B less A, µs per `unit`. Keys mean what the structures of `analyse/diff/` say; the
+    rest stands in docs/commands/diff.md.
+    """
+    terms, changed, promise = found.times.terms, found.findings, found.promise
+    return {
+        "format": "whyidle-diff",
+        "version": 1,
+        "a": _side(found.a),
+        "b": _side(found.b),
+        "emulated": found.emulated,
+        "unit": found.times.unit,
+        "speedup": found.times.speedup,
+        "total": terms[TOTAL],
+        "parts": [{"part": part} | vars(terms[part]) for part in PARTS if part in terms],
+        "settings": found.settings,
+        "environment": found.environment,
+        "figures": found.figures,
+        "findings": {
+            "appeared": [cause(each) for each in changed.appeared],
+            "vanished": [cause(each) for each in changed.vanished],
+            "stayed": [{"cause": b.cause, "a": cause(a), "b": cause(b)} for a, b in changed.stayed],
+        },
+        "because": found.because,
+        "notes": found.notes,
+        "promise": None if promise is None else vars(promise) | {"advice": next_of(promise.advice)},
+        **({} if found.lines is None else {"lines": found.lines}),
+    }
+
+
+def _side(side: Side) -> Json:
+    """Runs of one setting; but for `runs`, `steps` and `samples_per_s` keys describe the typical run."""
+    info, device, rates = side.info, side.info.get("device") or {}, side.rates
+    return {
+        "runs": side.folders,
+        **{name: info.get(name) for name in ("id", "command", "started_at")},
+        "device": {"kind": side.facts.device_kind, "name": device.get("title") or device.get("name")},
+        "stand_in": (info.get("dataset") or {}).get("stand_in"),
+        "batch_size": side.facts.batch_size,
+        "ranks": side.typical.ranks,
+        "steps": side.steps,
+        "samples_per_s": sum(rates) / len(rates) if rates else None,
+        "verdict": side.typical.analysis.verdict.cause,
+    }
