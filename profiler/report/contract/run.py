@@ -1,4 +1,4 @@
-"""The JSON of a recording from within (`report --format json`) or from outside (`attach --json`), and of how two differ.
+"""The JSON of a recording from within (`report --format json`) or outside (`attach --json`), and of how two differ.
 
 Of a job, figures are those of all ranks; what only one rank can tell is of the one that leads it. Figures that are
 registered metrics are taken by their names. The meaning of each key: docs/commands/report.md and attach.md.
@@ -303,8 +303,8 @@ def _cpu(cpu: Cpu) -> Json:
 def difference(found: Difference) -> Json:
     """Tell a difference, as `whyidle-diff` version 1; without `lines` where a run has no stack samples.
 
-    Intervals are of 95 %; changes are B less A, µs per `unit`. Keys mean what the structures of `analyse/diff/` say; the
-    rest stands in docs/commands/diff.md.
+    Intervals are of 95 %; changes are B less A, µs per `unit`. Keys mean what structures of `analyse/diff/` say; for
+    the rest see docs/commands/diff.md.
     """
     terms, changed, promise = found.times.terms, found.findings, found.promise
     return {
