@@ -25,7 +25,7 @@ from ..record.files import read_json
 from ..report.documents.checks import check_document
 from ..report.export.ci import JUNITS, junit_xml, workflow_commands
 from ..report.render import markdown
-from ..terminal.console import console, json_text, show_document, write_file
+from ..terminal.console import console, doing, json_text, show_document, write_file
 from .options import meant
 from .verbs import example_of
 
@@ -125,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     asked = _asked(arguments)
     # Any of them may hold no step: it keeps no limit then, which is not the user's mistake.
-    with console(stderr=True).status("reading the runs", spinner="line"):
+    with doing("reading the runs"):
         runs = {folder: analysed(folder) for folder in folders_of(arguments.run_folders)}
     folder, found = checks_of(runs, asked, _report(asked.against))
     name, info = str(folder), runs[folder].info

@@ -12,7 +12,7 @@ from ..errors import WhyidleError
 from ..record.reader import reuse_memory
 from ..report.contract import run as run_json
 from ..report.documents.diff import diff_document
-from ..terminal.console import console, show_in, write_json
+from ..terminal.console import doing, show_in, write_json
 from . import options
 from .verbs import example_of
 
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
                 "a side: `--a RUN RUN --b RUN RUN`."
             )
         a, b = folders[:1], folders[1:]
-    with console(stderr=True).status("reading the runs", spinner="line"):
+    with doing("reading the runs"):
         sides = side_of("A", a), side_of("B", b)
         if (both := in_both(*sides)) is not None:
             raise WhyidleError(f"{both} is on both sides. Name two different runs.")

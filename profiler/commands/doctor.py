@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..report.documents.checks import doctor_document
-from ..terminal.console import console, show_document, write_json
+from ..terminal.console import console, doing, show_document, write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from ..capture.probes.look import look
 
-    with console(stderr=True).status("checking this machine", spinner="line"):
+    with doing("checking this machine"):
         found = look(arguments.out)
     if arguments.json:
         write_json({"format": "whyidle-doctor", "version": 1, "checks": found}, "-")

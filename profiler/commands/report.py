@@ -10,7 +10,7 @@ from ..record.files import plain
 from ..record.reader import reuse_memory
 from ..results.opening import open_result
 from ..results.result import PICTURES
-from ..terminal.console import console
+from ..terminal.console import doing
 from . import cost_options, formats, options, plot
 
 
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     result = open_result(arguments.run_folders or [options.newest()], price)
     plot.check_of(arguments, result)
     if form.is_of_all and arguments.table is None:
-        with console(stderr=True).status("reading the recording", spinner="line"):
+        with doing("reading the recording"):
             result.read()
     form.write(arguments, result)
     plot.draw(arguments, result)

@@ -410,7 +410,7 @@ def code_section(lines: Iterable[Where]) -> Iterator[Block]:
     """Show where in the code the time of a finding was spent."""
     yield Heading(LINES)
     for place, code, time in code_rows(lines):
-        source = Phrase((Span("   "), Span(code, "bold", code=True))) if code else ""
+        source = Span(f"   {code}" if code else "", "bold", code=True)
         yield Paragraph(line(Span(place, code=True), source), 1)
         yield Paragraph(time, 2)
     yield Space()

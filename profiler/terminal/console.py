@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,12 @@ def console(stderr: bool = False) -> Console:
     if probe.is_terminal:
         return probe
     return Console(stderr=stderr, width=PLAIN_WIDTH, soft_wrap=False, **LITERAL)
+
+
+def doing(what: str) -> AbstractContextManager[object]:
+    """Say on a terminal what goes on within the block, which may take seconds."""
+    watched = sys.stderr is not None and sys.stderr.isatty()
+    return console(stderr=True).status(what, spinner="line") if watched else nullcontext()
 
 
 def show(draw: Callable[[Console], None], target: Console) -> None:

@@ -19,7 +19,7 @@ from whyidle.analyse.attached.causes import findings_of, verdict_of
 from whyidle.analyse.attached.trainers import SeenThread
 from whyidle.commands.main import main
 from whyidle.record.run import ProcessStates, Run, create_run, open_run, write_states
-from whyidle.record.schema import HOST
+from whyidle.record.schema import DEVICE, HOST
 from whyidle.record.stacks import Call
 from whyidle.report.page import attach_page
 
@@ -51,7 +51,10 @@ def test_cpus_are_the_counters_slopes_and_time_without_looks_is_a_gap_in_the_cur
     used = np.cumsum(200_000_000 * np.where(np.arange(looks) < looks // 2, 0.5, 2.0)).astype(np.int64)
     rows = zip(at.tolist(), used.tolist(), strict=True)
     add(run.folder, HOST, [{"t_ns": t_ns, "tree_cpu_ns": cpu_ns} for t_ns, cpu_ns in rows])
-    (cpus,) = attach_page.series_of(run)
+    add(run.folder, DEVICE, [{"t_ns": t_ns, "device": 1, "utilisation_pct": 50.0} for t_ns in at.tolist()])
+    cpus, used_pct = attach_page.series_of(run)
+    assert (used_pct.name, used_pct.unit, used_pct.mean) == ("GPU 1: utilisation (NVML)", "%", 50.0)
+    assert used_pct.path.startswith("M0.0 50.0h1L")
     assert (cpus.name, cpus.unit) == ("CPUs this job uses", "CPUs")
     assert (cpus.mean, cpus.highest) == (pytest.approx(1.25, abs=0.02), 2.0)
     assert cpus.seconds == pytest.approx(0.2 * (looks - 2) + 3)
