@@ -43,18 +43,14 @@ def newest_run(folder: Path) -> Path:
 def choice(around: Path, folders: Sequence[Path]) -> str:
     """List what to choose from, the newest first, and what cannot be read last."""
     began = {folder: _began_ns(folder) for folder in folders}
-    readable: list[tuple[int, str, str]] = []
-    unreadable: list[tuple[int, str, str]] = []
-    for folder in sorted(folders, key=lambda folder: (began[folder], folder.name), reverse=True):
-        if len(readable) == MOST_LISTED:
-            break
+    newest = sorted(folders, key=lambda folder: (began[folder], folder.name), reverse=True)[:MOST_LISTED]
+    lines = [f"{around} holds {len(folders)} runs. Name one, such as `whyidle report {newest[0]}`:"]
+    for folder in newest:
         try:
-            readable.append((began[folder], folder.name, command_line(open_run(folder).info.get("command"))))
+            told = command_line(open_run(folder).info.get("command"))
         except RecordError as error:
-            unreadable.append((0, folder.name, f"cannot be read: {error}"))
-    shown = (readable + sorted(unreadable, reverse=True))[:MOST_LISTED]
-    lines = [f"{around} holds {len(folders)} runs. Name one, such as `whyidle report {around / shown[0][1]}`:"]
-    lines += [f"  {_when(began_ns)}  {name}  {plain(told)}" for began_ns, name, told in shown]
+            told = f"cannot be read: {error}"
+        lines.append(f"  {_when(began[folder])}  {folder.name}  {plain(told)}")
     if len(folders) > MOST_LISTED:
         lines.append(f"  and {len(folders) - MOST_LISTED} more")
     return "\n".join(lines)
