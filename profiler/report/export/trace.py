@@ -223,15 +223,10 @@ def stretch_of(
         return _telling(trace, most_bytes)
     low = 0 if since_s is None else round(since_s * 1e9)
     high = trace.high if until_s is None else round(until_s * 1e9)
-    length = f"the run's steps last from 0 to {trace.high / 1e9:.3f} s"
-    if since_s is not None and until_s is not None and high <= low:
-        raise WhyidleError(f"--from {since_s:g} --to {until_s:g} is an empty stretch: {length}.")
-    if low >= trace.high or high <= 0:
-        where = f"before {until_s:g} s" if since_s is None else f"from {since_s:g} s on"
-        if since_s is not None and until_s is not None:
-            where = f"from {since_s:g} to {until_s:g} s"
-        raise WhyidleError(f"nothing was recorded {where}: {length}.")
     low, high = max(low, 0), min(high, trace.high)
+    if high <= low:
+        asked = " ".join(f"--{name} {s:g}" for name, s in (("from", since_s), ("to", until_s)) if s is not None)
+        raise WhyidleError(f"{asked}: nothing lies there; the run's steps last from 0 to {trace.high / 1e9:.3f} s.")
     return Stretch(low, high, f"{_seconds(low, high)}, as asked for")
 
 
@@ -317,8 +312,8 @@ def about(trace: RunTrace, stretch: Stretch) -> dict[str, Any]:
         "stand_in_data": (info.get("dataset") or {}).get("stand_in"),
     }
     if axis.wall_ns is not None:
-        told["zero_unix_ns"] = str(axis.wall_ns)
-        told["zero_utc"] = datetime.fromtimestamp(axis.wall_ns / 1e9, UTC).isoformat(timespec="microseconds")
+        utc = datetime.fromtimestamp(axis.wall_ns / 1e9, UTC).isoformat(timespec="microseconds")
+        told |= {"zero_unix_ns": str(axis.wall_ns), "zero_utc": utc}
     if axis.aligned_by_wall_clock:
         told["hosts"] = "aligned by their wall clocks, which agree to milliseconds at best"
     if any(rank.timeline.facts.device_kind == "emulated" for rank in trace.ranks):

@@ -227,10 +227,10 @@ def test_what_was_over_before_the_first_step_is_left_out(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("since_s", "until_s", "said"),
     [
-        (900, 901, "nothing was recorded from 900 to 901 s: the run's steps last from 0 to"),
-        (900, None, "nothing was recorded from 900 s on: the run's steps last from 0 to"),
-        (None, -1, "nothing was recorded before -1 s: the run's steps last from 0 to"),
-        (3, 2, "--from 3 --to 2 is an empty stretch"),
+        (900, 901, "--from 900 --to 901: nothing lies there; the run's steps last from 0 to"),
+        (900, None, "--from 900: nothing lies there"),
+        (None, -1, "--to -1: nothing lies there"),
+        (3, 2, "--from 3 --to 2: nothing lies there"),
     ],
 )
 def test_no_stretch_is_told(fed: Path, since_s: float | None, until_s: float | None, said: str) -> None:
