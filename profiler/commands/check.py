@@ -125,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     asked = _asked(arguments)
     # Any of them may hold no step: it keeps no limit then, which is not the user's mistake.
-    with doing("reading the runs"):
+    with doing():
         runs = {folder: analysed(folder) for folder in folders_of(arguments.run_folders)}
     folder, found = checks_of(runs, asked, _report(asked.against))
     name, info = str(folder), runs[folder].info

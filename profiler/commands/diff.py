@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
                 "a side: `--a RUN RUN --b RUN RUN`."
             )
         a, b = folders[:1], folders[1:]
-    with doing("reading the runs"):
+    with doing():
         sides = side_of("A", a), side_of("B", b)
         if (both := in_both(*sides)) is not None:
             raise WhyidleError(f"{both} is on both sides. Name two different runs.")

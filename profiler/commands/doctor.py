@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from ..capture.probes.look import look
 
-    with doing("checking this machine"):
+    with doing("checking"):
         found = look(arguments.out)
     if arguments.json:
         write_json({"format": "whyidle-doctor", "version": 1, "checks": found}, "-")

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     result = open_result(arguments.run_folders or [options.newest()], price)
     plot.check_of(arguments, result)
     if form.is_of_all and arguments.table is None:
-        with doing("reading the recording"):
+        with doing():
             result.read()
     form.write(arguments, result)
     plot.draw(arguments, result)

@@ -14,12 +14,12 @@ from rich.console import Console
 from support.recent_runs import training
 from support.snapshots import device, rank, running
 from whyidle.analyse.run.analysis import analyse
-from whyidle.commands import live
-from whyidle.commands.live import Following, Program
 from whyidle.commands.main import main
 from whyidle.record.latest import note_latest
 from whyidle.record.run import create_run, open_run, update_run
 from whyidle.report.live import Options
+from whyidle.terminal import live_program
+from whyidle.terminal.live_program import Following, Program
 from whyidle.terminal.progress import MatrixProgress
 
 
@@ -56,7 +56,7 @@ def test_a_run_that_has_ended_is_shown_as_its_report_has_it_and_a_large_one_at_i
     assert (ended.verdict, ended.verdict_of_whole_run) == (analyse(open_run(folder)).verdict, True)
     for name, most in (("LARGE_BYTES", 1), ("MANY_PROCESSES", 1)):
         with monkeypatch.context() as patch:
-            patch.setattr(live, name, most)
+            patch.setattr(live_program, name, most)
             assert main(["live", str(folder), "--once"]) == 0
             assert "(last seconds only;" in " ".join(capsys.readouterr().out.split())
     assert main(["live", str(folder), "--once"]) == 0
@@ -70,7 +70,7 @@ def test_after_the_end_the_next_recording_is_shown(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     first = training(tmp_path / "first", seed=3, seconds=5)
     note_latest(first)
-    monkeypatch.setattr(live, "NEXT_RUN_SECONDS", 1000.0)
+    monkeypatch.setattr(live_program, "NEXT_RUN_SECONDS", 1000.0)
     source = Following(first, next_ones=True)
     assert source.look().state == "ok"
     assert not source.over  # for some time
