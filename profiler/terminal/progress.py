@@ -108,8 +108,7 @@ class MatrixProgress(Drawn):
         return f"{cell.status} {rate:.1f} samples/s on {cell.axes.get('device') or self._device['name']}"
 
     def _head(self) -> Text:
-        elapsed = time.monotonic() - self._begun
-        left = elapsed / self._done * (self._total - self._done) if self._done else None
+        left = (time.monotonic() - self._begun) * (self._total / self._done - 1) if self._done else None
         if (budget := self._matrix.budget) is not None:
             left = budget.left if left is None else min(left, budget.left)
         ahead = "" if left is None else f", about {live.duration(left)} left"
