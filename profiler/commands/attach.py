@@ -7,11 +7,11 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.status import Status
 
 from ..analyse.attached.trainers import so_far
@@ -33,16 +33,18 @@ LINE_SECONDS = 0.5
 FIRST_NS = 2 * NS_PER_S
 SUMMING_OF_CPU = 0.005
 """Share of a CPU that it may take to sum up what was seen so far: the longer a recording, the more seldom."""
-HIGHEST_RATE = 50
+PID = options.number("is not a process id", 1, 2**31 - 1, int)
+SECONDS = options.number("is not a number of seconds above 0", 0, 86400 * 30, above=True)
+RATE = options.number("is not a whole number from 1 to 50", 1, 50, int)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pid", metavar="PID", type=_pid, help="process of the training, or its launcher")
+    parser.add_argument("pid", metavar="PID", type=PID, help="process of the training, or its launcher")
     parser.add_argument(
-        "--duration", type=_seconds, metavar="S", help="seconds to observe (default: until Ctrl-C or its end)"
+        "--duration", type=SECONDS, metavar="S", help="seconds to observe (default: until Ctrl-C or its end)"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the recording (default: runs/…)")
-    parser.add_argument("--rate", type=_rate, default=10, metavar="HZ", help="looks a second (10; more: at states)")
+    parser.add_argument("--rate", type=RATE, default=10, metavar="HZ", help="looks a second (10; more: at states)")
     options.add_full(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -106,7 +108,7 @@ class _Teller:
             return
         self._next = now + (LINE_SECONDS if self._status else PLAIN_SECONDS)
         if self._status is not None:
-            self._status.update(_markup_free(self._line(progress)))
+            self._status.update(escape(self._line(progress)))
         else:
             print(f"whyidle: {self._line(progress)}", file=sys.stderr, flush=True)
 
@@ -115,34 +117,3 @@ class _Teller:
         number = f"{progress.processes} process{'' if progress.processes == 1 else 'es'}"
         name = plain(self._target.name).replace("\n", "?")
         return f"observing {self._target.pid} ({name}), {number}, {progress.seconds:.0f} s{until}{self._shares}"
-
-
-def _markup_free(text: str) -> str:
-    return text.replace("[", "\\[")
-
-
-def _number(text: str, make: Callable[[str], float]) -> float:
-    try:
-        return make(text)
-    except ValueError:
-        return float("nan")
-
-
-def _pid(text: str) -> int:
-    if not text.isdigit() or not 0 < int(text) < 2**31:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a process id")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    value = _number(text, float)
-    if not 0 < value <= 86400 * 30:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return value
-
-
-def _rate(text: str) -> int:
-    value = _number(text, int)
-    if not 1 <= value <= HIGHEST_RATE:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {HIGHEST_RATE}")
-    return int(value)

@@ -22,11 +22,10 @@ from ..analyse.diff.difference import EMULATED
 from ..analyse.diff.sides import analysed, folders_of
 from ..errors import WhyidleError
 from ..record.files import read_json
-from ..report.contract import checks as check_json
 from ..report.documents.checks import check_document
 from ..report.export.ci import JUNITS, junit_xml, workflow_commands
 from ..report.render import markdown
-from ..terminal.console import console, json_text, show_document, write_file
+from ..terminal.console import console, doing, json_text, show_document, write_file
 from .options import meant
 from .verbs import example_of
 
@@ -126,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     asked = _asked(arguments)
     # Any of them may hold no step: it keeps no limit then, which is not the user's mistake.
-    with console(stderr=True).status("reading the runs", spinner="line"):
+    with doing():
         runs = {folder: analysed(folder) for folder in folders_of(arguments.run_folders)}
     folder, found = checks_of(runs, asked, _report(asked.against))
     name, info = str(folder), runs[folder].info
@@ -154,7 +153,9 @@ def run(arguments: argparse.Namespace) -> int:
         except OSError as error:
             raise WhyidleError(f"cannot write {summary}: {error.strerror}. Name another file.") from error
     if arguments.json:
-        print(json_text(check_json.of_run(name, found, emulated is not None)))
+        passed = all(each.holds for each in found)
+        head = {"format": "whyidle-check", "version": 1, "run": name, "passed": passed}
+        print(json_text({**head, "checks": found, "emulated": emulated is not None}))
     else:
         show_document(document, console())
     if arguments.github:

@@ -10,9 +10,9 @@ from ..analyse.diff.difference import difference
 from ..analyse.diff.sides import in_both, side_of
 from ..errors import WhyidleError
 from ..record.reader import reuse_memory
-from ..report.contract import diff as diff_json
+from ..report.contract import run as run_json
 from ..report.documents.diff import diff_document
-from ..terminal.console import show_in, write_json
+from ..terminal.console import doing, show_in, write_json
 from . import options
 from .verbs import example_of
 
@@ -60,12 +60,13 @@ def run(arguments: argparse.Namespace) -> int:
                 "a side: `--a RUN RUN --b RUN RUN`."
             )
         a, b = folders[:1], folders[1:]
-    sides = side_of("A", a), side_of("B", b)
-    if (both := in_both(*sides)) is not None:
-        raise WhyidleError(f"{both} is on both sides. Name two different runs.")
-    found = difference(*sides, None if percent is None else percent / 100)
+    with doing():
+        sides = side_of("A", a), side_of("B", b)
+        if (both := in_both(*sides)) is not None:
+            raise WhyidleError(f"{both} is on both sides. Name two different runs.")
+        found = difference(*sides, None if percent is None else percent / 100)
     if arguments.json:
-        write_json(diff_json.difference(found), arguments.output or "-")
+        write_json(run_json.difference(found), arguments.output or "-")
     else:
         show_in(arguments.output, diff_document(found), arguments.full)
     return 0

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..report.contract import checks as check_json
 from ..report.documents.checks import doctor_document
-from ..terminal.console import console, show_document, write_json
+from ..terminal.console import console, doing, show_document, write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,10 +17,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from ..capture.probes.look import look
 
-    with console(stderr=True).status("checking this machine", spinner="line"):
+    with doing("checking"):
         found = look(arguments.out)
     if arguments.json:
-        write_json(check_json.of_machine(found), "-")
+        write_json({"format": "whyidle-doctor", "version": 1, "checks": found}, "-")
     else:
         show_document(doctor_document(found), console())
     return 0

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import math
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,21 +14,20 @@ from typing import TYPE_CHECKING, Any
 from ..errors import WhyidleError
 from ..record.files import plain
 from ..record.run import PAGE, PAGES
-from ..report.document import Document
-from ..report.export.files import STDOUT, layered, opened, together
+from ..report.export.files import STDOUT, in_new_folder, layered, opened
 from ..report.export.table import Table, about_of, require_pyarrow, write_csv, write_parquet
 from ..report.render import markdown
 from ..results.result import CELLS, STEPS, TABLES, Result
 from ..terminal.console import console, show_in, write_file, write_json
-from .options import add_full
+from .options import add_full, number
 
 if TYPE_CHECKING:
-    from ..report.export.trace import RunTrace, Stretch
+    from ..report.export.trace import RunTrace
 
 MOST_MB = 50.0
-LEAST_MB = 0.1
-LATEST_S = 1e9
-"""No run is as long (30 years): its ns are whole numbers of 64 bits."""
+MEGABYTES = number("is no size: give megabytes from 0.1 to 2000", 0.1, 2000)
+SECOND = number("is no second of a run: give a number such as 12.5", -1e9, 1e9)
+"""No run is longer (30 years): its ns are whole numbers of 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +40,8 @@ class Format:
     """Options that mean something here alone."""
     has_pictures: bool = False
     """Whether pictures are drawn beside it."""
+    is_of_all: bool = True
+    """Whether it needs all of the result read and analysed."""
     says_where: bool = False
     """Whether it says itself where it wrote."""
     check: Callable[[argparse.Namespace], None] | None = None
@@ -74,12 +74,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"csv, parquet: one table of {', '.join(TABLES)} (default: {STEPS}, of a comparison {CELLS}); "
         "with -o FOLDER/ all of them",
     )
-    group.add_argument("--from", dest="from_s", type=_second, metavar="S", help="trace: from this second of the run")
-    group.add_argument("--to", dest="to_s", type=_second, metavar="S", help="trace: to this second of the run")
+    group.add_argument("--from", dest="from_s", type=SECOND, metavar="S", help="trace: from this second of the run")
+    group.add_argument("--to", dest="to_s", type=SECOND, metavar="S", help="trace: to this second of the run")
     group.add_argument("--steps", type=_steps, metavar="A:B", help="trace: of these steps, the last one included")
     group.add_argument(
         "--most-mb",
-        type=_size,
+        type=MEGABYTES,
         default=MOST_MB,
         metavar="N",
         help=f"trace: at most so large, before compression (default: {MOST_MB:g})",
@@ -109,14 +109,6 @@ def chosen(arguments: argparse.Namespace) -> Format:
     return form
 
 
-def _write_words(arguments: argparse.Namespace, result: Result) -> None:
-    show_in(arguments.output, result.document(), arguments.full)
-
-
-def _write_json(arguments: argparse.Namespace, result: Result) -> None:
-    write_json(result.contract(), arguments.output or STDOUT)
-
-
 def _write_page(arguments: argparse.Namespace, result: Result) -> None:
     if arguments.with_runs:
         runs = result.members()
@@ -133,26 +125,12 @@ def _write_page(arguments: argparse.Namespace, result: Result) -> None:
     console().print(str(target), soft_wrap=True, markup=False, highlight=False)
 
 
-def _write_document(render: Callable[[Document], str], arguments: argparse.Namespace, result: Result) -> None:
-    _write_text(arguments, render(result.document()))
-
-
 def _write_text(arguments: argparse.Namespace, text: str) -> None:
     with opened(arguments.output) as file:
         file.write(text)
 
 
-def _check_profiles(arguments: argparse.Namespace) -> None:
-    _refuse_terminal(arguments, "a profile", "run.speedscope.json.gz")
-
-
-def _write_profiles(arguments: argparse.Namespace, result: Result) -> None:
-    profiles = result.export("speedscope")
-    with opened(arguments.output) as file:
-        file.write(profiles)
-
-
-def _refuse_terminal(arguments: argparse.Namespace, what: str, file: str) -> None:
+def _refuse_terminal(what: str, file: str, arguments: argparse.Namespace) -> None:
     if arguments.output in (None, STDOUT) and sys.stdout.isatty():
         raise WhyidleError(f"{what} is not for reading on a terminal: name a file with -o {file}")
 
@@ -160,20 +138,18 @@ def _refuse_terminal(arguments: argparse.Namespace, what: str, file: str) -> Non
 def _check_trace(arguments: argparse.Namespace) -> None:
     if arguments.steps is not None and (arguments.from_s, arguments.to_s) != (None, None):
         raise WhyidleError("--steps and --from or --to name a stretch twice. Give one of them.")
-    _refuse_terminal(arguments, "a trace", "trace.json.gz")
+    _refuse_terminal("a trace", "trace.json.gz", arguments)
 
 
 def _write_trace(arguments: argparse.Namespace, result: Result) -> None:
-    from ..report.export.trace import about, tracks_of, write_trace
+    from ..report.export.trace import about, stretch_of, tracks_of, write_trace
 
     trace: RunTrace = result.export("trace")
     most_bytes = int(arguments.most_mb * 1e6)
-    stretch = _stretch(arguments, trace, most_bytes)
-    # What is due when told how long the stretch may be; of a long run it is much.
-    trace = replace(trace, extent=replace(trace.extent, due=()))
+    stretch = stretch_of(trace, arguments.steps, arguments.from_s, arguments.to_s, most_bytes)
     tracks = tracks_of(trace, stretch)
     with opened(arguments.output) as file:
-        written = write_trace(tracks, stretch, about(trace, stretch), most_bytes, file)
+        written = write_trace(tracks, about(trace, stretch), most_bytes, file)
     _say_stand_in(about_of(trace.analysis.info))
     size = f"{written.bytes / 1e6:.1f} MB" if written.bytes >= 1e6 else f"{written.bytes / 1e3:.0f} kB"
     _say(f"trace of {stretch.why}: {written.events} events, {size}.")
@@ -182,16 +158,6 @@ def _write_trace(arguments: argparse.Namespace, result: Result) -> None:
             f"cut at {written.cut_ns / 1e9:.3f} s, where it would have become larger than asked for: name a shorter "
             "stretch, or a larger --most-mb."
         )
-
-
-def _stretch(arguments: argparse.Namespace, trace: RunTrace, most_bytes: int) -> Stretch:
-    from ..report.export.trace import asked_for, of_steps, telling
-
-    if arguments.steps is not None:
-        return of_steps(trace, *arguments.steps)
-    if arguments.from_s is not None or arguments.to_s is not None:
-        return asked_for(trace.extent, arguments.from_s, arguments.to_s)
-    return telling(trace, most_bytes)
 
 
 def _check_parquet(arguments: argparse.Namespace) -> None:
@@ -219,7 +185,7 @@ def _write_all(name: str, form: TableFile, arguments: argparse.Namespace, result
     target = Path(arguments.output)
     written: dict[str, int] = {}
     about: Mapping[str, str] = {}
-    with together(target) as drafts:
+    with in_new_folder(target) as drafts:
         for each, make in result.tables().items():
             try:
                 table = make()
@@ -238,9 +204,6 @@ def _write_all(name: str, form: TableFile, arguments: argparse.Namespace, result
             raise WhyidleError(f"{result.folder} holds no records: there is nothing to write.")
     _say_stand_in(about)
     _say(f"in {target}, with their rows: {', '.join(f'{each} ({rows})' for each, rows in written.items())}.")
-    files = (f"{each}.{name}" for each in TABLES if each not in written)
-    if others_there := [file for file in files if (target / file).exists()]:
-        _say(f"also in {target}, and not of this export: {', '.join(others_there)}.")
 
 
 def _say_stand_in(about: Mapping[str, str]) -> None:
@@ -260,37 +223,21 @@ def _steps(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def _second(text: str) -> float:
-    try:
-        second = float(text)
-    except ValueError:
-        second = math.nan
-    if not abs(second) <= LATEST_S:
-        raise argparse.ArgumentTypeError(f"{text!r} is no second of a run: give a number such as 12.5")
-    return second
-
-
-def _size(text: str) -> float:
-    try:
-        size = float(text)
-    except ValueError:
-        size = 0.0
-    if not LEAST_MB <= size <= 2000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size: give megabytes from {LEAST_MB:g} to 2000")
-    return size
-
-
 TABLE_FILES = {"csv": TableFile(write_csv), "parquet": TableFile(write_parquet, binary=True)}
 """How a table is written, by the name of the format, which is the ending of its file."""
 
 FORMATS = {
-    "text": Format(_write_words, ("full",), has_pictures=True),
-    "json": Format(_write_json, has_pictures=True),
+    "text": Format(lambda given, of: show_in(given.output, of.document(), given.full), ("full",), has_pictures=True),
+    "json": Format(lambda given, of: write_json(of.contract(), given.output or STDOUT), has_pictures=True),
     "html": Format(_write_page, ("with_runs",), says_where=True),
     "trace": Format(_write_trace, ("from_s", "to_s", "steps", "most_mb"), check=_check_trace),
     "csv": Format(partial(_write_tables, "csv"), ("table",)),
     "parquet": Format(partial(_write_tables, "parquet"), ("table",), check=_check_parquet),
-    "markdown": Format(partial(_write_document, markdown)),
-    "speedscope": Format(_write_profiles, check=_check_profiles),
+    "markdown": Format(lambda given, of: _write_text(given, markdown(of.document()))),
+    "speedscope": Format(
+        lambda given, of: _write_text(given, of.export("speedscope")),
+        is_of_all=False,
+        check=partial(_refuse_terminal, "a profile", "run.speedscope.json.gz"),
+    ),
 }
 """All formats of `report`, by name."""

@@ -23,12 +23,13 @@ from ..results.opening import newest_run
 from ..terminal import child
 from ..terminal.console import console, json_text, show
 from ..terminal.live_program import Ended, Following, Program, ended_by_signals
-from .options import nothing_newest
+from .options import nothing_newest, number
 
 PLAIN_SECONDS = 2.0
 """Between lines where the output is not a terminal."""
 WATCH_RATE = 4.0
 """Samples per second of our own sampler."""
+INTERVAL = number("is not a number of seconds from 0.05 to 60", 0.05, 60)
 FIRST_FIGURES_SECONDS = 5.0
 """How long one view of the accelerators alone waits for its sampler."""
 
@@ -36,7 +37,7 @@ FIRST_FIGURES_SECONDS = 5.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN", type=Path, nargs="?", help="folder of a run, or of several runs")
     parser.add_argument("--gpus", action="store_true", help="show accelerators and the machine, without a recording")
-    parser.add_argument("--interval", type=_seconds, default=0.5, metavar="S", help="seconds between updates (0.5)")
+    parser.add_argument("--interval", type=INTERVAL, default=0.5, metavar="S", help="seconds between updates (0.5)")
     parser.add_argument("--once", action="store_true", help="print one view, then end")
     parser.add_argument("--json", action="store_true", help="print the view as JSON (with --once)")
     parser.add_argument("--ascii", action="store_true", help="use only ASCII characters")
@@ -61,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
             else:
                 _show(arguments, Following(folder, next_ones=arguments.run_folder is None), None)
     except Ended as ended:
-        return child.end_as(-ended.signum)
+        return child.end_as(-ended.args[0])
     return 0
 
 
@@ -141,13 +142,3 @@ def _lines(source: Following, interval: float) -> None:
         if source.over:
             return
         time.sleep(interval)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not 0.05 <= value <= 60:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.05 to 60")
-    return value

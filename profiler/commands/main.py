@@ -120,8 +120,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"whyidle: {_said(f'{error.strerror or error}{named}')}.", file=sys.stderr)
         return USAGE_ERROR
     except Exception as error:
-        said = _of_own_scenario(error)
-        said = _of_a_recording(error, arguments, words) if said is None else f"your scenario failed: {said}"
+        registry = sys.modules.get("whyidle.scenarios.registry")
+        own = None if registry is None else registry.own_error(error)
+        said = _of_a_recording(error, arguments, words) if own is None else f"your scenario failed: {own}"
         if said is None:
             raise
         print(f"whyidle: {_said(said)}", file=sys.stderr)
@@ -132,12 +133,6 @@ def _said(message: object) -> str:
     """With nothing that acts on a terminal, or on a CI service that reads logs. A name of the user's may hold a line
     break; those of ours begin an indented line."""
     return no_commands(one_line(str(message)))
-
-
-def _of_own_scenario(error: Exception) -> str | None:
-    """A mistake in a scenario's file of the user's own; `None` of any other."""
-    registry = sys.modules.get("whyidle.scenarios.registry")
-    return None if registry is None else registry.own_error(error)
 
 
 def _of_a_recording(error: Exception, arguments: argparse.Namespace, words: Sequence[str]) -> str | None:

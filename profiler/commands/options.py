@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+import math
+import sys
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from ..errors import WhyidleError
+from ..record.files import plain
 from ..record.latest import latest, noted
 
 
 def newest() -> Path:
-    """The run folder that was begun last on this machine.
+    """The run folder that was begun last on this machine; said on stderr, since it may be anyone's.
 
     Raises:
         WhyidleError: there is none.
@@ -20,6 +24,7 @@ def newest() -> Path:
     folder = latest()
     if folder is None:
         raise nothing_newest("")
+    print(f"whyidle: the newest recording: {plain(str(folder))}", file=sys.stderr)
     return folder
 
 
@@ -47,27 +52,30 @@ def given(arguments: argparse.Namespace, names: Iterable[str]) -> str:
     return ", ".join(f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) != default(name))
 
 
-def count(text: str) -> int:
-    """A number of things, as argparse's `type`."""
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
+def number(
+    what: str, least: float, most: float, make: Callable[[str], float] = float, above: bool = False
+) -> Callable[[str], Any]:
+    """Give an argparse `type`: a number from `least`, or `above` it, to `most`. `what`: said of any other text."""
+
+    def read(text: str) -> float:
+        try:
+            value = make(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most or (above and value == least):
+            raise argparse.ArgumentTypeError(f"{text!r} {what}")
+        return value
+
+    return read
+
+
+count = number("is not a whole number from 1 on", 1, math.inf, int)
+seconds = number("is not a number of seconds above 0", 0, sys.float_info.max, above=True)
 
 
 def names(text: str) -> tuple[str, ...]:
     """`A,B`, each once, as argparse's `type`."""
     return tuple(dict.fromkeys(name for name in text.split(",") if name))
-
-
-def seconds(text: str) -> float:
-    """A time, as argparse's `type`."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return number
 
 
 def meant(given: str, known: Iterable[str], cutoff: float = 0.7) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..record.files import plain
 from ..record.reader import reuse_memory
 from ..results.opening import open_result
+from ..terminal.console import doing
 from . import cost_options, formats, options, plot
 
 
@@ -33,18 +34,14 @@ def run(arguments: argparse.Namespace) -> int:
         plot.refuse(arguments, f"--format {arguments.format} has no pictures beside it")
     plot.check(arguments)
     price = cost_options.price_of(arguments)
-    result = open_result(arguments.run_folders or [_newest()], price)
+    result = open_result(arguments.run_folders or [options.newest()], price)
     plot.check_of(arguments, result)
+    if form.is_of_all and arguments.table is None:
+        with doing():
+            result.read()
     form.write(arguments, result)
     plot.draw(arguments, result)
     if arguments.output not in (None, "-") and not form.says_where and not Path(arguments.output).is_dir():
         # A command that says nothing may have done nothing.
         print(plain(f"written: {arguments.output}"), file=sys.stderr)
     return 0
-
-
-def _newest() -> Path:
-    """Said, since it may be anyone's: on stderr, beside whatever is written."""
-    folder = options.newest()
-    print(f"whyidle: the newest recording: {plain(str(folder))}", file=sys.stderr)
-    return folder

@@ -28,12 +28,13 @@ from ..results.recordings import RunResult
 from ..terminal import child
 from ..terminal.beside import Beside
 from ..terminal.console import console, json_text, show_document, shown_again
-from .options import add_full
+from .options import add_full, number
 
 SHOWN = ("panel", "line")
 """Values of --live, which once chose between forms and now all mean the same."""
 STACKS = ("auto", "outside", "off")
 """Values of --stacks, of which the first is meant where none is given."""
+RATE = number("is not a number above 0 and up to 50", 0, 50, above=True)
 LOOK_SECONDS = 1.0
 """Between two looks at whether figures are due."""
 TO_WATCH = "to watch: whyidle live in another terminal, or run --live"
@@ -66,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "in a pane of tmux, or by `whyidle live` in another terminal, which it names",
     )
     parser.add_argument("--no-live", action="store_true", help="do not print where it records")
-    parser.add_argument("--rate", type=_rate, default=5.0, metavar="HZ", help="samples of host and GPU per second (5)")
+    parser.add_argument("--rate", type=RATE, default=5.0, metavar="HZ", help="samples of host and GPU per second (5)")
     add_full(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON (on stderr)")
     parser.add_argument(
@@ -103,7 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
     def note(code: int, revision: CodeRevision) -> None:
         status = "ok" if code == 0 else "stopped" if code in (-2, -15, 130, 143) else "failed"
         # What went wrong, the program itself has said.
-        ended = {"status": status, "error": _error_of(code), "exit_code": code}
+        error = None if code == 0 else f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+        ended = {"status": status, "error": error, "exit_code": code}
         update_run(folder, {"ended": ended, CODE: revision.found()})
 
     lacks = f"no report; `whyidle report {folder}` makes one"
@@ -276,19 +278,3 @@ def _report(folder: Path, as_json: bool, full: bool, figures: Figures) -> None:
     print(file=sys.stderr)
     show_document(result.document(), console(stderr=True), full)
     print(f"\n{shown_again(folder, full)}", file=sys.stderr)
-
-
-def _error_of(code: int) -> str | None:
-    if code == 0:
-        return None
-    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def _rate(given: str) -> float:
-    try:
-        rate = float(given)
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate <= 50:
-        raise argparse.ArgumentTypeError(f"{given!r} is not a number above 0 and up to 50")
-    return rate

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from ..analyse.causes.finding import Evidence, Finding, Next
 from ..analyse.cells.batch_size import BatchVerdict
@@ -36,8 +36,6 @@ LEAST_SAID = 0.005
 """A part below this share would read 0 %."""
 Tone = str
 """How words are set off: `bold`, `dim`, or a colour (`yellow`, `bold red`, …), as a terminal knows them; empty: not."""
-STRONG, CODE, FINE = "strong", "code", "fine"
-"""Tones that Markdown alone has: strong emphasis, code, small print."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +44,8 @@ class Span:
 
     words: str
     tone: Tone = ""
+    code: bool = False
+    """Whether it is code, or a name of the program's: Markdown sets that off."""
 
 
 @dataclass(frozen=True)
@@ -190,8 +190,6 @@ class TableBlock:
     """Blanks between two columns."""
     head_tone: Tone = "bold"
     indent: int = 0
-    whole: bool = False
-    """Whether Markdown cuts neither rows nor words: what there is to do may stand at their end."""
     fits: bool = False
     """Whether columns go, those that matter least first, until the rest has room."""
     legend_of: str | None = None
@@ -204,7 +202,6 @@ def table(
     gap: int = 2,
     head_tone: Tone = "bold",
     indent: int = 0,
-    whole: bool = False,
 ) -> TableBlock:
     """Make a table of rows. Those that have no column of `columns` are set in the plain way."""
     filled = list(rows)
@@ -213,7 +210,7 @@ def table(
         replace(column, cells=tuple(row[place] if place < len(row) else "" for row in filled))
         for place, column in enumerate((*columns, *[LEFT] * plain_ones))
     ]
-    return TableBlock(tuple(made), gap, head_tone, indent, whole)
+    return TableBlock(tuple(made), gap, head_tone, indent)
 
 
 def fitting_table(columns: Iterable[TableColumn], indent: int = 0, legend_of: str | None = None) -> TableBlock:
@@ -250,26 +247,44 @@ class Caution:
 
 
 @dataclass(frozen=True)
-class Section:
-    """Blocks that belong together below a heading, and what other formats than text show in their place."""
+class LimitRow:
+    """A limit that a run was held to, in words."""
 
-    title: str
-    """Empty: there is no heading."""
-    text: tuple[Block, ...]
-    page: tuple[Block, ...] | None = None
-    """On a page, below the same heading; `None`: as the text; empty: nothing, a page draws it itself."""
-    markdown: tuple[Block, ...] | None = None
-    """In Markdown, with its own heading; `None`: as the text."""
-    folded: bool = False
-    """Whether Markdown shows its heading alone until somebody clicks it."""
-
-    def on_page(self) -> tuple[Block, ...]:
-        """Give what a page shows of it, its heading first."""
-        shown = self.text if self.page is None else self.page
-        return (Heading(self.title), *shown) if self.title and shown else shown
+    outcome: str
+    """Whether it is kept, in a word."""
+    tone: Tone
+    """Of that word."""
+    what: str
+    measured: str
+    wanted: str
+    note: str
 
 
-Block = Title | Heading | Paragraph | Space | TableBlock | CodeChange | Caution | Section
+@dataclass(frozen=True)
+class Limits:
+    """Limits that a run was held to. A text has a line for each, however long it is; all other forms have a table."""
+
+    rows: tuple[LimitRow, ...]
+    one_line: ClassVar[bool] = True
+    """As of a paragraph."""
+
+    def as_table(self) -> TableBlock:
+        """Give a row for each."""
+        figures = (TableColumn("measured", right=True), TableColumn("wanted", right=True))
+        cells = ((row.outcome, row.what, row.measured, row.wanted, row.note) for row in self.rows)
+        return table(cells, LEFT, TableColumn("check"), *figures)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The time per sample of one loader by part and batch size, and why a larger batch is slower or not. Pages draw it
+    by themselves; Markdown has the sentence alone."""
+
+    name: str
+    verdict: BatchVerdict
+
+
+Block = Title | Heading | Paragraph | Space | TableBlock | CodeChange | Caution | Limits | Sweep
 
 
 @dataclass(frozen=True)
@@ -294,11 +309,11 @@ def blocks_of_kind(document: Document, kind: type[Kind]) -> list[Kind]:
     return [block for block in document.blocks if isinstance(block, kind)]
 
 
-def under(blocks: Iterable[Block], steps: int = 1) -> Iterator[Block]:
+def under(blocks: Iterable[Block]) -> Iterator[Block]:
     """Move blocks a step to the right; headings and empty lines stay where they are."""
     for block in blocks:
         if isinstance(block, Paragraph | TableBlock):
-            yield replace(block, indent=block.indent + steps)
+            yield replace(block, indent=block.indent + 1)
         else:
             yield block
 
@@ -311,23 +326,22 @@ def emulated_device(words: str = LOADERS_RAN) -> Caution:
     return Caution("Emulated device", words, quiet=True)
 
 
-def verdict_section(finding: Finding) -> Section:
+def section(title: str, *blocks: Block) -> Iterator[Block]:
+    """Give blocks that belong together, below a heading, and an empty line after them."""
+    yield Heading(title)
+    yield from blocks
+    yield Space()
+
+
+def verdict_blocks(finding: Finding) -> Iterator[Block]:
     """Name the cause that comes first, how bad it is and how sure, and in a sentence what it does."""
-    cause = finding.cause or NO_CAUSE
     said = [finding.severity] if finding.severity != "none" else []
     if finding.cause not in (None, "none"):
         said.append(f"confidence {finding.confidence:.1f}")
-    remarks = ", ".join(said)
-    head = line(
-        ("Verdict  ", "bold"), (cause, SEVERITY_TONES[finding.severity]), (f"  ({remarks})" if remarks else "", "bold")
-    )
-    short = line(("Verdict:", STRONG), " ", (cause, CODE), f" ({remarks})" if remarks else "")
-    return Section(
-        "",
-        (Paragraph(head), Paragraph(finding.title, 1)),
-        page=(),
-        markdown=(Paragraph(short), Paragraph(finding.title)),
-    )
+    remarks = f"  ({', '.join(said)})" if said else ""
+    cause = Span(finding.cause or NO_CAUSE, SEVERITY_TONES[finding.severity], code=True)
+    yield Paragraph(line(("Verdict  ", "bold"), cause, (remarks, "bold")))
+    yield Paragraph(finding.title, 1)
 
 
 BAR_SIGNS = 60
@@ -346,23 +360,19 @@ def time_lines(parts: Iterable[Part], step_ms: float) -> list[tuple[str, str, st
     return [*lines, ("", "a step", share(1.0), f"{step_ms:.2f} ms", "")]
 
 
-def time_section(title: str, parts: Sequence[Part], step_ms: float, bar: bool, remarks: Iterable[str]) -> Section:
+def time_section(
+    title: str, parts: Sequence[Part], step_ms: float, bar: bool, remarks: Iterable[str]
+) -> Iterator[Block]:
     """Show where the time of a step went, the parts of which sum to it. `bar`: whether there are enough steps for a
     picture of it."""
-    lines, below = time_lines(parts, step_ms), tuple(Paragraph(words, 1) for words in remarks)
-    signed: list[tuple[Words, ...]] = [
+    rows: list[tuple[Words, ...]] = [
         (line(PartSign(part), toned(f" {name}", PART_COLOURS[part])) if part else f"  {name}", *rest)
-        for part, name, *rest in lines
+        for part, name, *rest in time_lines(parts, step_ms)
     ]
     picture = Paragraph(line(Bar({part: of for part, of, _ in parts if of is not None}, BAR_SIGNS)), 1)
     widths = (LEFT, RIGHT, TableColumn(right=True, least=len("12345.67 ms")), LEFT)
-    heads = (TableColumn(title), TableColumn("share", right=True), TableColumn("a step", right=True))
-    return Section(
-        title,
-        (*([picture] if bar else []), table(signed, *widths, indent=1), *below),
-        page=(),
-        markdown=(table((rest for _, *rest in lines), *heads, TableColumn("meaning")), *below),
-    )
+    below = (Paragraph(words, 1) for words in remarks)
+    yield from section(title, *([picture] if bar else []), table(rows, *widths, indent=1), *below)
 
 
 def said_of(changes: Iterable[Next], now: float | None) -> list[str]:
@@ -370,13 +380,9 @@ def said_of(changes: Iterable[Next], now: float | None) -> list[str]:
     return [f"{one.change}{prediction(one, now)}" for one in changes]
 
 
-def changes_section(changes: Iterable[Next], now: float | None) -> Section:
+def changes_section(changes: Iterable[Next], now: float | None) -> Iterator[Block]:
     """Say what to change."""
-    return Section("What to change", tuple(Paragraph(said, 1) for said in said_of(changes, now)))
-
-
-MOST_EVIDENCE, MOST_FINDINGS, MOST_NOTES = 8, 5, 5
-"""Of each in Markdown."""
+    return section("What to change", *(Paragraph(said, 1) for said in said_of(changes, now)))
 
 
 def evidence_rows(items: Iterable[Evidence]) -> list[tuple[str, str, str]]:
@@ -385,15 +391,10 @@ def evidence_rows(items: Iterable[Evidence]) -> list[tuple[str, str, str]]:
     return [(item.what, evidence_value(item.value, item.unit), item.expected) for item in known]
 
 
-def evidence_section(items: Iterable[Evidence]) -> Section:
+def evidence_section(items: Iterable[Evidence]) -> Iterator[Block]:
     """Show the figures that a verdict rests on."""
-    rows = evidence_rows(items)
-    heads = (TableColumn("Evidence"), TableColumn("here", right=True), TableColumn("normal"))
-    return Section(
-        "Evidence",
-        (table(((what, value, expected(wanted)) for what, value, wanted in rows), indent=1),),
-        markdown=(table(rows[:MOST_EVIDENCE], *heads),),
-    )
+    rows = ((what, value, expected(wanted)) for what, value, wanted in evidence_rows(items))
+    return section("Evidence", table(rows, indent=1))
 
 
 def code_rows(lines: Iterable[Where]) -> list[tuple[str, str, str]]:
@@ -401,102 +402,39 @@ def code_rows(lines: Iterable[Where]) -> list[tuple[str, str, str]]:
     return [(line_of(each), each.code, spent(each)) for each in lines]
 
 
-def code_section(lines: Iterable[Where]) -> Section:
+LINES = "Lines of code"
+"""A heading; pages have a table of their own below it."""
+
+
+def code_section(lines: Iterable[Where]) -> Iterator[Block]:
     """Show where in the code the time of a finding was spent."""
-    rows = code_rows(lines)
-    return Section(
-        "Lines of code",
-        tuple(
-            said
-            for place, code, time in rows
-            for said in (
-                Paragraph(line(place, (f"   {code}" if code else "", "bold")), 1),
-                Paragraph(time, 2),
-            )
-        ),
-        page=(table(rows),),
-        markdown=(
-            Heading("Lines of code"),
-            *(Paragraph(line((place, CODE), " ", (code, CODE), f": {time}"), 1) for place, code, time in rows),
-        ),
-    )
+    yield Heading(LINES)
+    for place, code, time in code_rows(lines):
+        source = Span(f"   {code}" if code else "", "bold", code=True)
+        yield Paragraph(line(Span(place, code=True), source), 1)
+        yield Paragraph(time, 2)
+    yield Space()
 
 
-def others_section(findings: Sequence[Finding], now: float | None) -> Section:
+def others_section(findings: Iterable[Finding], now: float | None) -> Iterator[Block]:
     """Say what else was found, less important than the verdict, with the first change and where the time was spent."""
-    said = [f"{found.cause} ({found.severity}): {found.title}" for found in findings]
-    below = [(*said_of(each.next[:1], now), *in_lines(each.where[:1], each.stages)) for each in findings]
-    rest = len(said) - MOST_FINDINGS
-    more = (Paragraph(f"And {counted(rest, 'more finding')}."),) if rest > 0 else ()
-    return Section(
-        "Also found",
-        tuple(
-            shown
-            for words, further in zip(said, below, strict=True)
-            for shown in (Paragraph(words, 1), *(Paragraph(each, 2) for each in further))
-        ),
-        markdown=(Heading("Also found"), *(Paragraph(words, 1) for words in said[:MOST_FINDINGS]), *more),
-    )
+    yield Heading("Also found")
+    for found in findings:
+        yield Paragraph(f"{found.cause} ({found.severity}): {found.title}", 1)
+        below = (*said_of(found.next[:1], now), *in_lines(found.where[:1], found.stages))
+        yield from (Paragraph(each, 2) for each in below)
+    yield Space()
 
 
-def quality_section(notes: Sequence[str], said: str | None = None, brief: Sequence[str] = ()) -> Section:
-    """Say how far a recording can be trusted. `said`: how much was recorded, and at what cost; `brief`: the same in a
-    few words each."""
-    rest = len(notes) - MOST_NOTES
-    more = (Paragraph(f"And {counted(rest, 'more note')}."),) if rest > 0 else ()
-    folded = Section(
-        f"{counted(len(notes), 'note')} on this recording",
-        (*(Paragraph(note, 1) for note in notes[:MOST_NOTES]), *more),
-        folded=True,
-    )
-    return Section(
-        "Quality of the measurement",
-        tuple(Paragraph(each, 1) for each in (*([said] if said else []), *(f"note: {note}" for note in notes))),
-        markdown=(
-            *([Paragraph(toned(" · ".join(brief), FINE))] if brief else []),
-            *([folded] if notes else []),
-        ),
-    )
+def quality_section(notes: Iterable[str], said: str | None = None) -> Iterator[Block]:
+    """Say how far a recording can be trusted. `said`: how much was recorded, and at what cost."""
+    yield Heading("Quality of the measurement")
+    yield from (Paragraph(each, 1) for each in (*([said] if said else []), *(f"note: {note}" for note in notes)))
 
 
-LEAST_OUTCOME = 5
-"""Signs of the column that says which limits are kept."""
-
-
-@dataclass(frozen=True)
-class LimitRow:
-    """A limit that a run was held to, in words."""
-
-    outcome: str
-    """Whether it is kept, in a word."""
-    tone: Tone
-    """Of that word."""
-    what: str
-    measured: str
-    wanted: str
-    note: str
-
-
-def limits_section(rows: Sequence[LimitRow]) -> Section:
-    """Show the limits that a run was held to. A text has a line for each, however long it is."""
-    wide = max((LEAST_OUTCOME, *(len(row.outcome) for row in rows)))
-    width = max((len(row.what) for row in rows), default=0)
-    lines = (
-        line(
-            (f"{row.outcome:{wide}}", row.tone),
-            f" {row.what:{width}}  {row.measured}, {row.wanted}{f'  ({row.note})' if row.note else ''}",
-        )
-        for row in rows
-    )
-    figures = (TableColumn("measured", right=True), TableColumn("wanted", right=True))
-    cells = ((row.outcome, row.what, row.measured, row.wanted, row.note) for row in rows)
-    whole = table(cells, LEFT, TableColumn("check"), *figures, whole=True)
-    return Section("", tuple(Paragraph(words, one_line=True) for words in lines), page=(whole,), markdown=(whole,))
-
-
-def sizes_section(name: str, verdict: BatchVerdict) -> Section:
-    """Show the time per sample of one loader by part and batch size, and why a larger batch is slower or not."""
-    scale, said = sample_time.scale_of([verdict]), sample_time.sentence(verdict)
+def sweep_blocks(sweep: Sweep) -> Iterator[Block]:
+    """Give what a text shows of a sweep over batch sizes."""
+    verdict, scale = sweep.verdict, sample_time.scale_of([sweep.verdict])
     parts = sample_time.rows(verdict, scale)
     names = [line(PartSign(each.part) if each.part != TOTAL else " ", f" {each.name}") for each in parts]
     columns = [TableColumn(f"{scale.unit} a sample", [*names, *MEASURED])]
@@ -507,18 +445,11 @@ def sizes_section(name: str, verdict: BatchVerdict) -> Section:
     moved = [each.change + " ▲" * each.grew for each in parts]
     columns.append(TableColumn(f"{verdict.smaller} to {verdict.larger}", [*moved, *[""] * len(MEASURED)]))
     rows = [(item.what, evidence_value(item.value, item.unit), expected(item.expected)) for item in verdict.evidence]
-    return Section(
-        "",
-        (
-            Paragraph(toned(name, "bold"), 1),
-            fitting_table(columns, 2),
-            Paragraph(line(f"{said} ", (f"[{verdict.cause}]", "bold")), 2),
-            *([table(rows, indent=2)] if rows else []),
-            Paragraph(toned(sample_time.compared(verdict), "dim"), 2),
-        ),
-        page=(),
-        markdown=(Paragraph(line(f"{name}: {said} ", (verdict.cause, CODE)), 1),),
-    )
+    yield Paragraph(toned(sweep.name, "bold"), 1)
+    yield fitting_table(columns, 2)
+    yield Paragraph(line(f"{sample_time.sentence(verdict)} ", (f"[{verdict.cause}]", "bold")), 2)
+    yield from [table(rows, indent=2)] if rows else []
+    yield Paragraph(toned(sample_time.compared(verdict), "dim"), 2)
 
 
 MOST_BRIEF, LEAST_SAMPLES = 3, 5
@@ -528,9 +459,9 @@ MOST_BRIEF, LEAST_SAMPLES = 3, 5
 def brief_actions(verdict: Finding, found: Sequence[Finding], now: float | None) -> Iterator[Block]:
     """Show the lines of code, what to change, what else was found; `now`: samples a second."""
     if where := [each for each in verdict.where if each.share is None or each.samples >= LEAST_SAMPLES][:MOST_BRIEF]:
-        yield from (code_section(where), Space())
+        yield from code_section(where)
     if verdict.next:
-        yield from (changes_section(verdict.next[:MOST_BRIEF], now), Space())
+        yield from changes_section(verdict.next[:MOST_BRIEF], now)
     if worth := [each for each in found if each is not verdict and each.severity not in ("none", "minor")]:
         yield Paragraph(f"Also found: {', '.join(f'{each.cause} ({each.severity})' for each in worth)}.")
 

@@ -18,7 +18,7 @@ from . import bars
 from .document import LEAST_SAID
 from .render import written
 from .words.code import short_file
-from .words.figures import NOT_MEASURED, evidence_value, expected, part_name, prediction, share
+from .words.figures import NOT_MEASURED, PART_COLOURS, evidence_value, expected, part_name, prediction, share
 from .words.figures import percent as of_percent
 
 VERSION = 2
@@ -108,7 +108,6 @@ class _Screen:
     def text(self, words: str, style: str = "", wraps: bool = True) -> Text:
         """Words, also recorded ones, in the signs that the output has; wrapped, or cut at the end of a row."""
         said = written(_safe(words), self.ascii)
-        said = said.replace("⚠", "!").replace("°", "") if self.ascii else said
         cut = "crop" if self.ascii else "ellipsis"
         return Text(said, style, no_wrap=not wraps, overflow="fold" if wraps else cut)  # type: ignore[arg-type]
 
@@ -215,7 +214,7 @@ class _Screen:
     def part(self, part: str, of: float, ms: float | None) -> Text:
         """A part of a step with its sign and its time."""
         spent = "" if ms is None else f" {_milliseconds(of * ms)}"
-        sign = Text(bars.sign(part, self.ascii), bars.colour(part))
+        sign = Text(bars.sign(part, self.ascii), PART_COLOURS[part])
         return sign.append(f" {part_name(part)} {100 * of:.0f} %", "").append(spent, "dim")
 
     def gauge(self, full: float, style: str) -> Text:
@@ -272,8 +271,8 @@ class _Screen:
             ):
                 if values or label == "busy":
                     said = f"  {label} {_percent(_last(values))}"
-                    drawn = bars.graph(values, max(1, self.room - len(said)), 1 + 2 * large, self.ascii)
-                    yield name, Text("\n".join(drawn), style).append(said, "bold")
+                    drawn = bars.spark(values, max(1, self.room - len(said)), self.ascii)
+                    yield name, Text(drawn, style).append(said, "bold")
                     name = ""
             yield name, self.facts(_condition(device))
 

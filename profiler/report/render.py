@@ -21,13 +21,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..analyse.run.stall_breakdown import PARTS
 from ..record.files import one_line, plain
 from . import bars
 from .document import (
-    CODE,
-    FINE,
-    STRONG,
     Bar,
     Block,
     Caution,
@@ -35,24 +31,26 @@ from .document import (
     Document,
     Heading,
     Length,
+    Limits,
     Paragraph,
     PartSign,
-    Phrase,
-    Section,
     Space,
     Span,
+    Sweep,
     TableBlock,
     TableColumn,
     Title,
     Tone,
     Words,
+    line,
     plain_words,
+    sweep_blocks,
     toned,
 )
+from .words.figures import PART_COLOURS
+from .words.sample_time import sentence
 
-_ASCII = str.maketrans(
-    {"µ": "u", "±": "+-", "→": "->", "▲": "^", "…": "...", "–": "-", "−": "-", "×": "x", "✓": "+", "✗": "x", "·": "-"}
-)
+_ASCII = str.maketrans("µ▲–−×✓✗·⚠", "u^--x+x-!", "°") | {ord("±"): "+-", ord("→"): "->", ord("…"): "..."}
 
 
 def written(words: str, ascii_only: bool) -> str:
@@ -70,7 +68,7 @@ def text_of(words: Words, ascii_only: bool = False, shown: Callable[[str], str] 
         elif isinstance(piece, Length):
             whole.append_text(Text(("#" if ascii_only else "█") * piece.signs))
         elif isinstance(piece, PartSign):
-            whole.append_text(Text(bars.sign(piece.part, ascii_only), style=bars.colour(piece.part)))
+            whole.append_text(Text(bars.sign(piece.part, ascii_only), style=PART_COLOURS[piece.part]))
         else:
             whole.append_text(Text(written(shown(piece.words), ascii_only), style=piece.tone))
     return whole
@@ -82,6 +80,8 @@ INDENT = 2
 """Blanks of one step to the right."""
 BETWEEN = 2
 """Blanks between two columns of a table that fits."""
+LEAST_OUTCOME = 5
+"""Signs of the column that says which limits are kept."""
 DIFF_TONES: Mapping[str, Tone] = {"-": "red", "+": "green"}
 """Tone of a line of a diff, by its first sign."""
 
@@ -89,25 +89,14 @@ DIFF_TONES: Mapping[str, Tone] = {"-": "red", "+": "green"}
 def print_document(document: Document, console: Console, full: bool = True) -> None:
     """Print it, all or the short version."""
     ascii_only = bars.is_ascii(console)
-    for block in _unfolded(document.blocks if full else document.brief or document.blocks):
-        for each in FORMS[type(block)].text(block, console.width, ascii_only):
+    for block in document.blocks if full else document.brief or document.blocks:
+        for each in renderables(block, console.width, ascii_only):
             console.print(each, soft_wrap=getattr(block, "one_line", False))
 
 
-def renderables(block: Block, width: int, ascii_only: bool) -> Iterator[RenderableType]:
+def renderables(block: Block, width: int, ascii_only: bool) -> Iterable[RenderableType]:
     """Make what is printed of a block on so many columns."""
-    for each in _unfolded([block]):
-        yield from FORMS[type(each)].text(each, width, ascii_only)
-
-
-def _unfolded(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Take sections apart."""
-    for block in blocks:
-        if isinstance(block, Section):
-            yield from [Heading(block.title)] if block.title else []
-            yield from _unfolded(block.text)
-        else:
-            yield block
+    return FORMS[type(block)].text(block, width, ascii_only)
 
 
 def _headed(block: Title | Heading, _: int, ascii_only: bool) -> Iterator[RenderableType]:
@@ -142,7 +131,15 @@ def _text_table(block: TableBlock, width: int, ascii_only: bool) -> Iterator[Ren
         made.add_row(*(text_of(cell, ascii_only, plain) for cell in row))
     yield _indented(made, block.indent)
     if any(column.head == block.legend_of for column in columns):
-        yield bars.legend(dict.fromkeys(PARTS, 1.0), ascii_only)
+        yield bars.legend(ascii_only)
+
+
+def _text_limits(block: Limits, _: int, ascii_only: bool) -> Iterator[RenderableType]:
+    wide = max((LEAST_OUTCOME, *(len(row.outcome) for row in block.rows)))
+    width = max((len(row.what) for row in block.rows), default=0)
+    for row in block.rows:
+        said = f"{row.measured}, {row.wanted}{f'  ({row.note})' if row.note else ''}"
+        yield text_of(line((f"{row.outcome:{wide}}", row.tone), f" {row.what:{width}}  {said}"), ascii_only)
 
 
 def _columns(block: TableBlock, width: int) -> Sequence[TableColumn]:
@@ -208,8 +205,7 @@ def page_sections(blocks: Iterable[Block]) -> list[PageSection]:
 
 
 def page_parts(blocks: Iterable[Block]) -> list[PagePart]:
-    """Turn blocks into what the templates' macros take. Titles, cautions and sections with a picture are drawn by the
-    page itself."""
+    """Turn blocks into what the templates' macros take. Titles, cautions and sweeps are drawn by the page itself."""
     return [part for block in blocks for part in FORMS[type(block)].page(block)]
 
 
@@ -228,13 +224,15 @@ def _page_table(block: TableBlock) -> Iterator[PagePart]:
 # Markdown.
 
 MOST_ROWS = 30
-MOST_PARAGRAPHS = 8
+MOST_PARAGRAPHS = 16
 """In a row."""
 WIDEST = 120
 """Signs that a row of a table may take, as a terminal has so many; where it takes more, columns go as they go there."""
 LONGEST = 1000
 """Characters of one text."""
 _MARKUP = re.compile(r"[\\`*_{}\[\]|~$]|^[-+](?=\s|$)|(?<=^\d)[.)](?=\s)|(?<=^\d\d)[.)](?=\s)")
+_QUOTED = re.compile("`([^`|]+)`")
+"""Code within a text. A `|` in it would end a cell of a table."""
 _LINKED = re.compile(r"#|@|\bGH-(?=\d)|:(?=//)", re.IGNORECASE)
 """Signs after which GitHub makes a link of an issue, a person or an address, also where they are escaped."""
 
@@ -248,12 +246,16 @@ def markdown(document: Document) -> str:
 
 
 def escaped(value: object, longest: int | None = LONGEST) -> str:
-    """Write a text as text: one line, with nothing in it that Markdown, HTML or GitHub acts on; cut where it is
-    longer."""
-    line = _line(value, longest).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    line = _MARKUP.sub(r"\\\g<0>", line)
+    """Write a text as text: one line, with nothing in it that Markdown, HTML or GitHub acts on, and what stands between
+    backquotes as code; cut where it is longer."""
+    pieces = enumerate(_QUOTED.split(_line(value, longest)))
+    return "".join(code(piece) if place % 2 else _literal(piece) for place, piece in pieces)
+
+
+def _literal(text: str) -> str:
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # The last, since the reference of a character has such a sign.
-    return _LINKED.sub(r"\g<0>&#8203;", line).replace("www.", "www&#46;")
+    return _LINKED.sub(r"\g<0>&#8203;", _MARKUP.sub(r"\\\g<0>", text)).replace("www.", "www&#46;")
 
 
 def code(value: object) -> str:
@@ -275,54 +277,35 @@ def _together(blocks: Iterable[Block]) -> list[str]:
     for kind, alike in groupby((each for each in blocks if not isinstance(each, Title | Space)), key=type):
         shown = list(alike)
         more = len(shown) - MOST_PARAGRAPHS if kind is Paragraph else 0
-        lines = [line for each in (shown[:MOST_PARAGRAPHS] if more > 0 else shown) for line in _lines(each)]
-        for line in (*lines, *_more(more, "paragraphs")):
-            if line.startswith("- ") and together[-2:-1] and together[-2].startswith("- ") and not together[-1]:
+        lines = [row for each in (shown[:MOST_PARAGRAPHS] if more > 0 else shown) for row in FORMS[kind].markdown(each)]
+        for row in (*lines, *_more(more, "paragraphs")):
+            if _is_item(row) and together[-2:-1] and _is_item(together[-2]) and not together[-1]:
                 together.pop()
-            together.append(line)
+            together.append(row)
     return together
 
 
-def _lines(block: Block) -> Iterable[str]:
-    """Write one block, after an empty line."""
-    return FORMS[type(block)].markdown(block)
+def _is_item(line: str) -> bool:
+    return line.lstrip().startswith("- ")
 
 
 def _paragraph(block: Paragraph) -> Iterator[str]:
-    pieces = block.words.pieces if isinstance(block.words, Phrase) else ()
-    if isinstance(block.words, Phrase) and all(isinstance(each, Bar) for each in pieces):
-        return
-    if any(isinstance(each, Span) and each.tone in TONES for each in pieces):
-        said = "".join(_span(each) for each in pieces if isinstance(each, Span))
-    else:
-        said = escaped(plain_words(block.words).strip().removeprefix("- " * bool(block.indent)))
-    yield from ("", f"- {said}" if block.indent else said)
+    """Write a paragraph, or an item of a list below what it belongs to."""
+    pieces = (Span(block.words),) if isinstance(block.words, str) else block.words.pieces
+    if not all(isinstance(each, Bar) for each in pieces):
+        said = "".join(_span(each) for each in pieces if isinstance(each, Span | Bar)).strip()
+        # What begins with a dash is an item of a list already.
+        item = f"{'  ' * (block.indent - 1)}- " + said.removeprefix("\\- ")
+        yield from ("", item if block.indent else said)
 
 
-def _span(span: Span) -> str:
-    """Write words of one tone; blanks at their ends are kept."""
-    if span.tone in TONES:
-        return TONES[span.tone](span.words)
-    bare = span.words.strip()
-    return " " * span.words.startswith(" ") + escaped(bare) + " " * (span.words.endswith(" ") and bool(bare))
-
-
-TONES: Mapping[Tone, Callable[[str], str]] = {
-    CODE: code,
-    STRONG: lambda words: f"**{escaped(words)}**",
-    FINE: lambda words: f"<sub>{escaped(words)}</sub>",
-}
-
-
-def _section(block: Section) -> Iterator[str]:
-    if block.folded:
-        yield from ("", f"<details><summary>{escaped(block.title)}</summary>")
-    elif block.markdown is None and block.title:
-        yield from _lines(Heading(block.title))
-    for each in block.text if block.markdown is None else block.markdown:
-        yield from _lines(each)
-    if block.folded:
-        yield from ("", "</details>")
+def _span(piece: Span | Bar) -> str:
+    """Write words of one tone; a blank at their ends is kept."""
+    said = piece.words.strip()
+    written = escaped(said)
+    if isinstance(piece, Span) and said:
+        written = code(said) if piece.code else f"**{written}**" if piece.tone.startswith("bold") else written
+    return " " * piece.words[:1].isspace() + written + " " * (piece.words[-1:].isspace() and bool(said))
 
 
 def _caution(block: Caution) -> Iterable[str]:
@@ -330,11 +313,11 @@ def _caution(block: Caution) -> Iterable[str]:
     return ("", f"**{escaped(block.what)}{where}:** {escaped(block.words)}")
 
 
-def _markdown_table(block: TableBlock) -> Iterator[str]:
+def _markdown_table(block: TableBlock, whole: bool = False) -> Iterator[str]:
     """Write a table, whole or with its first rows. Columns of pictures, and all others without a word, are left out."""
     columns = _columns(block, WIDEST)
     rows = max((len(column.cells) for column in columns), default=0)
-    most, longest = (rows, None) if block.whole else (MOST_ROWS, LONGEST)
+    most, longest = (rows, None) if whole else (MOST_ROWS, LONGEST)
     texts = [(column, [_cell(cell, longest) for cell in column.cells[:most]]) for column in columns]
     if shown := [(column, cells) for column, cells in texts if any(cells)]:
         yield ""
@@ -361,6 +344,7 @@ class Form(NamedTuple):
     """On so many columns, in ASCII or not."""
     page: Callable[[Any], Iterable[PagePart]]
     markdown: Callable[[Any], Iterable[str]]
+    """After an empty line."""
 
 
 def _nothing(*_: Any) -> tuple[()]:
@@ -393,6 +377,20 @@ FORMS: Mapping[type[Block], Form] = {
         _nothing,
         _caution,
     ),
-    Section: Form(_nothing, lambda block: page_parts(block.on_page()), _section),
+    Limits: Form(
+        _text_limits,
+        lambda block: _page_table(block.as_table()),
+        # What there is to do may stand at the end of the rows, or of their words.
+        lambda block: _markdown_table(block.as_table(), whole=True),
+    ),
+    Sweep: Form(
+        lambda block, width, ascii_only: [
+            each for part in sweep_blocks(block) for each in renderables(part, width, ascii_only)
+        ],
+        _nothing,
+        lambda block: _paragraph(
+            Paragraph(line(f"{block.name}: {sentence(block.verdict)}", Span(block.verdict.cause, code=True)), 1)
+        ),
+    ),
 }
-"""Kind of block → its forms. A text takes sections apart before."""
+"""Kind of block → its forms."""

@@ -52,6 +52,10 @@ class ComparisonResult(Result):
             put_price(self.price, result.cells, setting)
         return result, setting
 
+    def read(self) -> None:
+        """As of any result."""
+        _ = self.loaded
+
     def document(self) -> Document:
         return comparison_document(*self.loaded)
 

@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 from ..analyse.attached.attached import is_attached
 from ..analyse.cells.cost import Price
 from ..analyse.ranks.membership import ranks_of
 from ..errors import RecordError, WhyidleError
 from ..record.comparison import is_comparison
-from ..record.files import plain, read_recorded
-from ..record.run import FORMAT, RUN_JSON, is_run, open_run, runs_within
-from ..record.schema import FORMAT_VERSION
+from ..record.files import plain, read_object
+from ..record.run import RUN_JSON, is_run, open_run, runs_within
 from ..report.words.code import command_line
 from .recordings import AttachedResult, RunResult
 from .result import Result
@@ -46,49 +43,24 @@ def newest_run(folder: Path) -> Path:
 def choice(around: Path, folders: Sequence[Path]) -> str:
     """List what to choose from, the newest first, and what cannot be read last."""
     began = {folder: _began_ns(folder) for folder in folders}
-    readable: list[tuple[int, str, str]] = []
-    unreadable: list[tuple[int, str, str]] = []
-    for folder in sorted(folders, key=lambda folder: (began[folder], folder.name), reverse=True):
-        if len(readable) == MOST_LISTED:
-            break
+    newest = sorted(folders, key=lambda folder: (began[folder], folder.name), reverse=True)[:MOST_LISTED]
+    lines = [f"{around} holds {len(folders)} runs. Name one, such as `whyidle report {newest[0]}`:"]
+    for folder in newest:
         try:
-            readable.append((began[folder], folder.name, command_line(open_run(folder).info.get("command"))))
+            told = command_line(open_run(folder).info.get("command"))
         except RecordError as error:
-            unreadable.append((0, folder.name, f"cannot be read: {error}"))
-    shown = (readable + sorted(unreadable, reverse=True))[:MOST_LISTED]
-    lines = [f"{around} holds {len(folders)} runs. Name one, such as `whyidle report {around / shown[0][1]}`:"]
-    lines += [f"  {_when(began_ns)}  {name}  {plain(told)}" for began_ns, name, told in shown]
+            told = f"cannot be read: {error}"
+        lines.append(f"  {_when(began[folder])}  {folder.name}  {plain(told)}")
     if len(folders) > MOST_LISTED:
         lines.append(f"  and {len(folders) - MOST_LISTED} more")
     return "\n".join(lines)
 
 
 def _began_ns(run: Path) -> int:
-    """Unix time; 0 of one that cannot be read (any more)."""
-    clock = None
-    with suppress(OSError, ValueError, RecordError):
-        clock = _clock_of(run)
+    """Unix time; 0 of one that cannot be read (any more). Nothing else is checked: there may be ten thousand."""
+    clock = read_object(run / RUN_JSON).get("clock")
     began_ns = clock.get("time_ns") if isinstance(clock, dict) else None
     return began_ns if isinstance(began_ns, int) else 0
-
-
-def _clock_of(run: Path) -> Any:
-    found = None
-    with suppress(ValueError):
-        found = _decoder().decode(read_recorded(run / RUN_JSON))
-    if found is not None and (found.format, found.version) == (FORMAT, FORMAT_VERSION):
-        return found.clock
-    # Written under the program's earlier name, damaged, or of another version.
-    return open_run(run).info.get("clock")
-
-
-@cache
-def _decoder() -> Any:
-    """Builds of run.json what tells when the run began, and passes over the rest: twenty times as fast as all of it.
-    Raises ValueError for what is not of that form."""
-    from msgspec import defstruct, json
-
-    return json.Decoder(defstruct("_Facts", [("format", str), ("version", int), ("clock", dict | None, None)]))
 
 
 def _when(began_ns: int) -> str:

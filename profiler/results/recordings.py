@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from ..analyse.attached.attached import Attached, attached, is_attached
 from ..analyse.attached.causes import findings_of, verdict_of
-from ..analyse.attached.trainers import Trainer
 from ..analyse.causes.finding import Finding
 from ..analyse.cells import cost
 from ..analyse.ranks.figures import all_facts, processes
 from ..analyse.ranks.membership import ranks_of
 from ..analyse.run.analysis import Analysis, analyse
 from ..analyse.timeline.timeline import timelines
-from ..analyse.where.looks import Looks, looks_at, process_looks
+from ..analyse.where.looks import looks_at, process_looks
 from ..errors import WhyidleError
 from ..record.run import Run, is_run, open_run
 from ..record.schema import STEP
-from ..report.contract import attached as attach_json
 from ..report.contract import run as run_json
 from ..report.contract.encode import Content
 from ..report.document import Document
@@ -48,6 +46,22 @@ class RecordedResult(Result):
     @cached_property
     def analysis(self) -> Analysis:
         return analyse(*self.runs)
+
+    def read(self) -> None:
+        """As of any result."""
+        _ = self.analysis
+
+    profiled: Callable[[], Sequence[ProfiledProcess]]
+    """Gives the processes that train, with their stack samples."""
+    no_samples: ClassVar[str] = ": `whyidle report` says why."
+    """What is said where there are none."""
+
+    def speedscope(self) -> str:
+        """Give all stack samples with their times."""
+        made = speedscope_of(self.profiled())
+        if made is None:
+            raise WhyidleError(f"{self.folder} holds no stack samples{self.no_samples}")
+        return made
 
     def tables(self) -> Mapping[str, Callable[[], Table]]:
         raw = {name: partial(raw_table, name, self.runs) for name in KINDS_OF_TABLES}
@@ -83,6 +97,10 @@ class RunResult(RecordedResult):
 
     what = "a run"
     instead = ". `whyidle compare RUN RUN` makes a comparison of runs"
+    no_samples = (
+        " of a training. `whyidle run` records them where the system allows it: `whyidle doctor` says whether it does "
+        "here."
+    )
 
     @classmethod
     def open(cls, folder: Path) -> Self | None:
@@ -106,25 +124,15 @@ class RunResult(RecordedResult):
         self._require_steps()
         return trace_of(self.analysis, self.runs)
 
-    def speedscope(self) -> str:
-        """Give all stack samples with their times."""
+    def profiled(self) -> Sequence[ProfiledProcess]:
         ranks = ranks_of(self.runs)
         if len(ranks) > 1:
-            processes = [
+            return [
                 ProfiledProcess(each.run.folder, looks_at(each.run, each.writer), each.host, f"rank {each.rank}: ")
                 for each in ranks
             ]
-        else:
-            writer = self.runs[0].leading_writer()
-            looks = None if writer is None else looks_at(self.runs[0], writer)
-            processes = [ProfiledProcess(self.folder, looks)]
-        made = speedscope_of(processes)
-        if made is None:
-            raise WhyidleError(
-                f"{self.folder} holds no stack samples of a training. `whyidle run` records them where the system "
-                "allows it: `whyidle doctor` says whether it does here."
-            )
-        return made
+        writer = self.runs[0].leading_writer()
+        return [ProfiledProcess(self.folder, None if writer is None else looks_at(self.runs[0], writer))]
 
     def utilisation(self, file: Path) -> None:
         """Draw the device's utilisation; of several ranks, of the one whose figures are shown."""
@@ -145,7 +153,7 @@ class RunResult(RecordedResult):
         known = len(facts) == len(processes(self.analysis))
         return cost.spent(self.price, self.analysis.duration_s, facts if known else [])
 
-    exports = {"trace": trace, "speedscope": speedscope}  # noqa: RUF012
+    exports = {"trace": trace, "speedscope": RecordedResult.speedscope}  # noqa: RUF012
     pictures = {TRACES: utilisation}  # noqa: RUF012
 
 
@@ -158,6 +166,10 @@ class AttachedResult(RecordedResult):
     def open(cls, folder: Path) -> Self | None:
         run = open_run(folder) if is_run(folder) else None
         return cls([run]) if run is not None and is_attached(run) else None
+
+    def read(self) -> None:
+        """As of any result."""
+        _ = self.findings
 
     @cached_property
     def seen(self) -> Attached:
@@ -175,28 +187,26 @@ class AttachedResult(RecordedResult):
         return attached_document(self.seen, self.verdict, self.findings)
 
     def contract(self) -> Content:
-        return attach_json.report(self.seen, self.verdict, self.findings)
+        return run_json.attached_report(self.seen, self.verdict, self.findings)
 
     def page(self, place: Path | None) -> str:
         from ..report.page import attach_page
 
         return attach_page.page(self.runs[0], self.seen, self.verdict, self.findings)
 
-    def speedscope(self) -> str:
-        """Give all stack samples with their times."""
+    def profiled(self) -> Sequence[ProfiledProcess]:
         looks, trainers = self.seen.looks, self.seen.trainers
+        if looks is None:
+            return ()
+        whose = [f"process {each.pid}: " if each.rank is None else f"rank {each.rank}: " for each in trainers]
+        return [
+            ProfiledProcess(
+                self.folder, process_looks(looks, each.pid, each.by.tid), prefix=prefix if len(trainers) > 1 else ""
+            )
+            for each, prefix in zip(trainers, whose, strict=True)
+        ]
 
-        def profiled(trainer: Trainer, looks: Looks) -> ProfiledProcess:
-            prefix = f"process {trainer.pid}: " if trainer.rank is None else f"rank {trainer.rank}: "
-            mine = process_looks(looks, trainer.pid, trainer.by.tid)
-            return ProfiledProcess(self.folder, mine, prefix=prefix if len(trainers) > 1 else "")
-
-        made = None if looks is None else speedscope_of([profiled(each, looks) for each in trainers])
-        if made is None:
-            raise WhyidleError(f"{self.folder} holds no stack samples: `whyidle report` says why.")
-        return made
-
-    exports = {"speedscope": speedscope}  # noqa: RUF012
+    exports = {"speedscope": RecordedResult.speedscope}  # noqa: RUF012
 
 
 def recording_in(folder: Path) -> RecordedResult:

@@ -71,6 +71,9 @@ class Result:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    def read(self) -> None:
+        """Read and analyse all of it, which may take seconds; what is made of it then takes no time."""
+
     def tables(self) -> Mapping[str, Callable[[], Table]]:
         """Give its tables by name, the one that people want first at first, each made when it is called (WhyidleError:
         there is nothing to make it of)."""

@@ -38,8 +38,7 @@ FROM_KERNEL = 0x80
 """`si_code` of a signal that the terminal sent: it went to the whole foreground group, so a command of ours has it."""
 TERMINAL = "/dev/tty"
 """The process's own."""
-MOST_SECONDS = 60
-MOST_BYTES = 2 << 30
+MOST_SECONDS, MOST_BYTES = 60, 2 << 30
 """That what is made in bounds may take."""
 LOOK_SECONDS = 1.0
 """Between looks at the command where no signal comes."""
@@ -131,7 +130,7 @@ def start(command: Sequence[str], environment: Mapping[str, str], signals: Signa
         ignore()
 
     ignore = ignored_before()
-    hint = f" To run a script write: whyidle run -- python {command[0]}" if command[0].endswith(".py") else ""
+    hint = f" For a script: whyidle run -- python {command[0]}" if command[0].endswith(".py") else ""
     try:
         return subprocess.Popen(command, env=dict(environment), preexec_fn=in_child, close_fds=False)
     except FileNotFoundError as error:
@@ -233,7 +232,7 @@ def in_bounds(make: Callable[[], None]) -> None:
         os.waitpid(pid, 0)
         raise
     if ended:
-        raise WhyidleError(f"it took more than {MOST_SECONDS} s or more than {MOST_BYTES >> 30} GB of memory.")
+        raise WhyidleError(f"it took more than {MOST_SECONDS} s or {MOST_BYTES >> 30} GB of memory.")
 
 
 def end_as(code: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,13 @@ LITERAL: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
 def console(stderr: bool = False) -> Console:
     """Colours and width of the terminal; plain text of a fixed width otherwise."""
     probe = Console(stderr=stderr, **LITERAL)
-    if probe.is_terminal:
-        return probe
-    return Console(stderr=stderr, width=PLAIN_WIDTH, soft_wrap=False, **LITERAL)
+    return probe if probe.is_terminal else Console(stderr=stderr, width=PLAIN_WIDTH, soft_wrap=False, **LITERAL)
+
+
+def doing(what: str = "reading") -> AbstractContextManager[object]:
+    """Say on a terminal what goes on within the block, which may take seconds."""
+    target = console(stderr=True)
+    return target.status(what, spinner="line") if target.file.isatty() else nullcontext()
 
 
 def show(draw: Callable[[Console], None], target: Console) -> None:
@@ -51,8 +56,8 @@ def show_document(document: Document, target: Console, full: bool = True) -> Non
 
 def shown_again(folder: Path, full: bool) -> str:
     """How to see more of what was recorded into a folder, in a line."""
-    more = f"whyidle report {folder} {'' if full else '[--full] '}[--format html]"
-    return f"Recorded in {folder}. More: {more}. After a change: whyidle diff {folder} NEW"
+    more = f"{folder} {'' if full else '[--full] '}[--format html]"
+    return f"Recorded in {folder}. More: whyidle report {more}. After a change: whyidle diff {folder} NEW"
 
 
 def show_in(output: str | None, document: Document, full: bool = True) -> None:
@@ -61,7 +66,7 @@ def show_in(output: str | None, document: Document, full: bool = True) -> None:
     Raises:
         WhyidleError: it cannot be written.
     """
-    if output is None or output == STDOUT:
+    if output in (None, STDOUT):
         show_document(document, console(), full)
         return
     with opened(output) as file:

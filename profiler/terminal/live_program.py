@@ -78,11 +78,7 @@ def is_large(folder: Path) -> bool:
 
 
 class Ended(BaseException):
-    """A signal asked the command to end; raised anywhere, so that everything is undone on the way out."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(signum)
-        self.signum = signum
+    """A signal asked the command to end, whose number is the argument; everything is undone on the way out."""
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from ..matrix.matrix import PENDING, Matrix
 from ..report import bars, live
 from ..report.documents import cells_table
 from ..report.render import renderables
+from ..report.words.figures import counted
 from ..tune.result import describe
 from ..tune.search import SearchProgress
 
@@ -107,12 +108,11 @@ class MatrixProgress(Drawn):
         return f"{cell.status} {rate:.1f} samples/s on {cell.axes.get('device') or self._device['name']}"
 
     def _head(self) -> Text:
-        elapsed = time.monotonic() - self._begun
-        left = elapsed / self._done * (self._total - self._done) if self._done else None
+        left = (time.monotonic() - self._begun) * (self._total / self._done - 1) if self._done else None
         if (budget := self._matrix.budget) is not None:
             left = budget.left if left is None else min(left, budget.left)
-        said = f"run {self._done + 1} of {self._total}"
-        return Text(said + (f", about {live.duration(left)} left" if left is not None else ""), style="bold")
+        ahead = "" if left is None else f", about {live.duration(left)} left"
+        return Text(f"run {self._done + 1} of {self._total}{ahead}", style="bold")
 
 
 class TuneProgress(Drawn):
@@ -151,7 +151,7 @@ class TuneProgress(Drawn):
     def tick(self) -> None:
         if self._live is not None:
             lines = (f" whyidle: {self._line()}", f" {self._state(self._now)}" if self._now is not None else "")
-            texts = (Text(line, no_wrap=True, overflow="ellipsis") for line in lines if line)
+            texts = [Text(line, no_wrap=True, overflow="ellipsis") for line in lines if line]
             self._live.update(Group(*texts), refresh=True)
         elif time.monotonic() - self._said > PLAIN_SECONDS:
             self._said = time.monotonic()
@@ -163,8 +163,8 @@ class TuneProgress(Drawn):
         if now is None:
             return f"{self._phase} ({time.monotonic() - self._begun:.0f} s)"
         left = max(0.0, now.left_s - (time.monotonic() - self._at if now.entry is None else 0.0))
-        tried = f"{len(self._tried)} setting{'s' * (len(self._tried) != 1)} tried"
-        return f"block {now.block}, {tried}, at most {live.duration(left)} left · {now.phase}"
+        tried = counted(len(self._tried), "setting")
+        return f"block {now.block}, {tried} tried, at most {live.duration(left)} left · {now.phase}"
 
     def _state(self, now: SearchProgress) -> str:
         what = "batches kept in memory" if now.held else describe(now.settings, now.baseline)

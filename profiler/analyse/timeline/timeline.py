@@ -242,17 +242,12 @@ def lines_of(timeline: Timeline, points: int) -> list[TimelineLine]:
     host = _within(timeline, timeline.host_samples)
     cpus = timeline.facts.machine_cpus or np.nan
     found += [
-        *_of_devices(timeline, points, _OF_DEVICE),
+        *_of_devices(timeline, points),
         _line("cpus", *rate(host["t_ns"], measured(host["tree_cpu_ns"])), points),
         _line("budget", host["t_ns"], measured(host["cpus"]) / 1000, points),
         _line("machine", host["t_ns"], measured(host["machine_busy_pct"]) / 100 * cpus, points),
     ]
     return [line for line in found if line.measured]
-
-
-def utilisation_of(timeline: Timeline, points: int) -> Iterator[TimelineLine]:
-    """Give only those of devices' utilisation."""
-    return (line for line in _of_devices(timeline, points, _OF_DEVICE[:1]) if line.measured)
 
 
 _OF_DEVICE = (
@@ -264,11 +259,11 @@ _OF_DEVICE = (
 """(name of a line, field of a record, of which its unit has so many)"""
 
 
-def _of_devices(timeline: Timeline, points: int, rows: Sequence[tuple[str, str, float]]) -> Iterator[TimelineLine]:
+def _of_devices(timeline: Timeline, points: int) -> Iterator[TimelineLine]:
     every = _within(timeline, timeline.device)
     for number in np.unique(every["device"]).tolist():
         records = every[every["device"] == number]
-        for name, field, unit in rows:
+        for name, field, unit in _OF_DEVICE:
             yield _line(f"{name}:{number}", records["t_ns"], measured(records[field]) / unit, points)
 
 

@@ -1,26 +1,31 @@
-"""The JSON of a run, of one training process or of a job of several ranks: `report --format json`.
+"""The JSON of a recording from within (`report --format json`) or outside (`attach --json`), and of how two differ.
 
 Of a job, figures are those of all ranks; what only one rank can tell is of the one that leads it. Figures that are
-registered metrics are taken by their names. The meaning of each key: docs/commands/report.md.
+registered metrics are taken by their names. The meaning of each key: docs/commands/report.md and attach.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import nan
 
+from ...analyse.attached.attached import UNKNOWN, Attached
+from ...analyse.attached.trainers import Cpu, Trainer, Workers
+from ...analyse.causes.finding import Finding
 from ...analyse.cells.cost import Spent
+from ...analyse.diff.difference import Difference
+from ...analyse.diff.sides import Side
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.ranks.job import Job
 from ...analyse.run import startup
 from ...analyse.run.analysis import Analysis, RankAnalysis
 from ...analyse.run.facts import Facts
-from ...analyse.run.stall_breakdown import PARTS
+from ...analyse.run.stall_breakdown import PARTS, TOTAL
 from ...analyse.run.startup import Startup
 from ...analyse.run.trends import Trend
 from ...analyse.run.window import or_none
 from ...record.run import ImageDecoding
-from .encode import Json, finding, picked, present
+from .encode import Json, cause, finding, next_of, picked, present
 
 STAGES = {
     "imports_s": startup.IMPORTS,
@@ -235,4 +240,109 @@ def _trend(of: Trend) -> Json:
         "since_step": of.since,
         "grown_s": None if of.grown is None else of.grown.value / 1e9,
         "why": of.why or None,
+    }
+
+
+def attached_report(seen: Attached, verdict: Finding, findings: Iterable[Finding]) -> Json:
+    """Tell a recording from outside, as `whyidle-attach` version 1; shares are 0 to 1. Keys mean what the structures of
+    `analyse/attached/` say."""
+    info, facts, sampled = seen.info, seen.info["attach"], seen.sampled
+    return {
+        "format": "whyidle-attach",
+        "version": 1,
+        "run": {
+            "id": info.get("id"),
+            "pid": facts.get("pid"),
+            "command": info.get("command"),
+            "started_at": info.get("started_at"),
+            "seconds": seen.seconds,
+            "ended_by": facts.get("why"),
+            "host": info.get("host"),
+            "device": {"kind": seen.device_kind, "name": (info.get("device") or {}).get("title")},
+        },
+        "trainers": [_trainer(each) for each in seen.trainers],
+        "others": [{"pid": each.pid, "command": each.command or each.name} for each in seen.others],
+        "device": picked(sampled, "utilisation_pct", "sm_active_pct", "memory_peak_bytes"),
+        "host": picked(sampled, "tree_cpus", "cpu_budget")
+        | {"foreign_cpus": seen.foreign_cpus, "cpu_steal_pct": None if sampled is None else sampled.steal_pct},
+        "verdict": finding(verdict, of_none=0.0),
+        "findings": [finding(each) for each in findings],
+        "unknown": UNKNOWN,
+        "quality": picked(seen, "stacks_read", "training_seen", "notes"),
+    }
+
+
+def _trainer(trainer: Trainer) -> Json:
+    return picked(trainer, "pid", "rank", "thread", "main_thread", "looks") | {
+        "missed_looks": trainer.by.missed,
+        "shares": {name: {"share": e.value, "low": e.low, "high": e.high} for name, e in trainer.shares.items()},
+        "data_wait": trainer.waits,
+        "data_making": trainer.stages,
+        "top": {name: _places(places) for name, places in trainer.top.items()},
+        "cpu": _cpu(trainer.cpu),
+        "workers": None if trainer.workers is None else _seen_workers(trainer.workers),
+    }
+
+
+def _seen_workers(workers: Workers) -> Json:
+    return (
+        picked(workers, "count", "seen", "busy")
+        | {"cpu": _cpu(workers.cpu), "stages": workers.stages, "top": _places(workers.top)}
+        | picked(workers, "read_bytes_per_s", "read_chars_per_s")
+    )
+
+
+def _places(top: Iterable[tuple[str, float]]) -> list[Json]:
+    return [{"where": where, "share": share} for where, share in top]
+
+
+def _cpu(cpu: Cpu) -> Json:
+    return picked(cpu, "running", "queued", "io", "main", "idle")
+
+
+def difference(found: Difference) -> Json:
+    """Tell a difference, as `whyidle-diff` version 1; without `lines` where a run has no stack samples.
+
+    Intervals are of 95 %; changes are B less A, µs per `unit`. Keys mean what structures of `analyse/diff/` say; for
+    the rest see docs/commands/diff.md.
+    """
+    terms, changed, promise = found.times.terms, found.findings, found.promise
+    return {
+        "format": "whyidle-diff",
+        "version": 1,
+        "a": _side(found.a),
+        "b": _side(found.b),
+        "emulated": found.emulated,
+        "unit": found.times.unit,
+        "speedup": found.times.speedup,
+        "total": terms[TOTAL],
+        "parts": [{"part": part} | vars(terms[part]) for part in PARTS if part in terms],
+        "settings": found.settings,
+        "environment": found.environment,
+        "figures": found.figures,
+        "findings": {
+            "appeared": [cause(each) for each in changed.appeared],
+            "vanished": [cause(each) for each in changed.vanished],
+            "stayed": [{"cause": b.cause, "a": cause(a), "b": cause(b)} for a, b in changed.stayed],
+        },
+        "because": found.because,
+        "notes": found.notes,
+        "promise": None if promise is None else vars(promise) | {"advice": next_of(promise.advice)},
+        **({} if found.lines is None else {"lines": found.lines}),
+    }
+
+
+def _side(side: Side) -> Json:
+    """Runs of one setting; but for `runs`, `steps` and `samples_per_s` keys describe the typical run."""
+    info, device, rates = side.info, side.info.get("device") or {}, side.rates
+    return {
+        "runs": side.folders,
+        **{name: info.get(name) for name in ("id", "command", "started_at")},
+        "device": {"kind": side.facts.device_kind, "name": device.get("title") or device.get("name")},
+        "stand_in": (info.get("dataset") or {}).get("stand_in"),
+        "batch_size": side.facts.batch_size,
+        "ranks": side.typical.ranks,
+        "steps": side.steps,
+        "samples_per_s": sum(rates) / len(rates) if rates else None,
+        "verdict": side.typical.analysis.verdict.cause,
     }

@@ -30,9 +30,10 @@ from ..document import (
     line,
     others_section,
     quality_section,
+    section,
     table,
     toned,
-    verdict_section,
+    verdict_blocks,
 )
 from ..words.code import command_line
 from ..words.figures import NOT_MEASURED, counted, percent, share
@@ -84,7 +85,7 @@ def headline(seen: Attached) -> str:
 
 
 def _head(seen: Attached, verdict: Finding) -> Iterator[Block]:
-    yield from (Title(headline(seen)), Space(), verdict_section(verdict))
+    yield from (Title(headline(seen)), Space(), *verdict_blocks(verdict))
 
 
 def _brief(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Iterator[Block]:
@@ -97,9 +98,8 @@ def _brief(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> I
         yield Paragraph(f"{' · '.join(parts)}   ({counted(trainer.looks, 'stack sample')})", 1)
     yield Space()
     if not verdict.where and trainer is not None and (top := top_places(trainer)):
-        yield Heading("Most of the time at")
         places = ((share(part, 0), at, name) for part, at, name in top[:MOST_BRIEF])
-        yield from (table(places, RIGHT, LEFT, LEFT, indent=1), Space())
+        yield from section("Most of the time at", table(places, RIGHT, LEFT, LEFT, indent=1))
     yield from brief_actions(verdict, findings, None)
     said = "`whyidle run` also measures time per step and which waits the device notices"
     yield from brief_quality([said], seen.notes, show=verdict.cause is None)
@@ -116,20 +116,20 @@ def _blocks(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> 
 def further(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Iterator[Block]:
     """What stands below the verdict and the shares of the time."""
     if verdict.where:
-        yield from (code_section(verdict.where), Space())
+        yield from code_section(verdict.where)
     if verdict.next:
-        yield from (changes_section(verdict.next, None), Space())
+        yield from changes_section(verdict.next, None)
     if any(item.value is not None for item in verdict.evidence):
-        yield from (evidence_section(map(_whole, verdict.evidence)), Space())
+        yield from evidence_section(map(_whole, verdict.evidence))
     if others := [found for found in findings if found is not verdict]:
-        yield from (others_section(others, None), Space())
+        yield from others_section(others, None)
     yield from _processes(seen)
     yield from _device(seen)
     yield Heading("What cannot be known from outside")
     yield from (Paragraph(f"- {what}", 1) for what in UNKNOWN)
     yield Paragraph("`whyidle run -- python train.py` measures these.", 1)
     if seen.notes:
-        yield from (Space(), quality_section(seen.notes))
+        yield from (Space(), *quality_section(seen.notes))
 
 
 def _whole(item: Evidence) -> Evidence:
@@ -237,7 +237,6 @@ def _workers(workers: Workers, whose: str) -> Iterator[Block]:
 
 def _device(seen: Attached) -> Iterator[Block]:
     host = seen.sampled
-    yield Heading("Device and host")
     name = (seen.info.get("device") or {}).get("title") or "unknown: no permission to read the process's open files"
     rows = [("trains on", str(name))]
     if seen.device_kind != "cpu":
@@ -246,7 +245,7 @@ def _device(seen: Attached) -> Iterator[Block]:
         rows += [(name, NOT_MEASURED if isnan(of) else f"{percent(of, 0)}, {whose}") for name, of, whose in what]
     if host is not None and host.tree_cpus >= 0 and host.cpu_budget >= 0:
         rows.append(("CPUs in use", f"{host.tree_cpus:.1f} of the {host.cpu_budget:g} that this job may use"))
-    yield from (table(rows, indent=1), Space())
+    yield from section("Device and host", table(rows, indent=1))
 
 
 def _bounds(share: Estimate) -> str:

@@ -18,11 +18,11 @@ from ..document import (
     Document,
     Heading,
     LimitRow,
+    Limits,
+    Paragraph,
     Space,
     TableColumn,
     Title,
-    Words,
-    limits_section,
     line,
     table,
     toned,
@@ -39,7 +39,7 @@ def check_document(run: str, emulated: str | None, found: Sequence[LimitCheck]) 
     blocks: list[Block] = [Title(one_line(f"{run}: {said or f'all {len(found)} checks hold.'}"), one_line=True)]
     if emulated is not None:
         blocks.append(Caution("Emulated", f"it ran on {one_line(emulated)}, no GPU was measured.", one_line=True))
-    return Document((*blocks, limits_section(tuple(limit_row(each, safe=True) for each in found))))
+    return Document((*blocks, Limits(tuple(limit_row(each, safe=True) for each in found))))
 
 
 def limit_row(check: LimitCheck, *, safe: bool = False) -> LimitRow:
@@ -105,12 +105,8 @@ def _alike(checks: Iterable[Check]) -> list[Check]:
 def _lines(check: Check) -> Iterator[Block]:
     sign, tone = _SIGNS[check.status]
     quiet = "dim" if check.status == "not applicable" else ""
-    rows: list[tuple[tuple[Words, Words, Words], tuple[int, int]]] = [
-        ((toned(sign, tone), toned(check.name, quiet), toned(check.says, quiet)), (1, NAME_WIDTH))
-    ]
+    columns = (TableColumn(width=1), TableColumn(width=NAME_WIDTH), TableColumn(grows=True, folds=True))
+    yield table([(toned(sign, tone), toned(check.name, quiet), toned(check.says, quiet))], *columns, gap=1)
     if check.status not in ("ok", "not applicable"):
         further = (("lost", tone, check.lost), ("fix", "bold", check.fix))
-        rows += [(("", toned(word, of_word), what), (3, 4)) for word, of_word, what in further if what]
-    for cells, widths in rows:
-        columns = (*(TableColumn(width=width) for width in widths), TableColumn(grows=True, folds=True))
-        yield table([cells], *columns, gap=1)
+        yield from (Paragraph(line((word, of_word), f"  {what}"), 2) for word, of_word, what in further if what)

@@ -21,6 +21,7 @@ from ..document import (
     Heading,
     Paragraph,
     Space,
+    Sweep,
     TableBlock,
     TableColumn,
     Title,
@@ -29,7 +30,6 @@ from ..document import (
     fitting_table,
     line,
     plain_words,
-    sizes_section,
     table,
     toned,
 )
@@ -408,7 +408,7 @@ def batch_size_blocks(verdicts: Mapping[str, BatchVerdict]) -> Iterator[Block]:
     for number, (name, verdict) in enumerate(verdicts.items()):
         if number:
             yield Space()
-        yield sizes_section(name, verdict)
+        yield Sweep(name, verdict)
 
 
 # What more ranks bring.

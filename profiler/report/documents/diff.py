@@ -27,6 +27,7 @@ from ..document import (
     Title,
     Words,
     brief_quality,
+    section,
     table,
     toned,
 )
@@ -112,12 +113,6 @@ def _reason(because: Because) -> str:
     return "; no recorded setting changed" if because.part else "no recorded setting changed"
 
 
-def _section(title: str, *blocks: Block) -> Iterator[Block]:
-    yield Heading(title)
-    yield from blocks
-    yield Space()
-
-
 def _head(found: Difference) -> Iterator[Block]:
     yield Title(headline(found))
     if found.emulated:
@@ -134,19 +129,19 @@ def _head(found: Difference) -> Iterator[Block]:
         seen = "" if followed.is_set else f", apparently: {followed.cause} is gone"
         ranges = (followed.advice.speedup, followed.measured)
         said, came = (f"{factor(of.value)}× ({factor(of.low)}–{factor(of.high)})" for of in ranges)
-        yield from _section(
+        yield from section(
             "Advice that was followed",
             Paragraph(f"{followed.advice.change} (for {followed.cause}{seen})", 1),
             Paragraph(f"Speed: promised {said}, measured {came}: {KEPT[followed.kept]}.", 1),
         )
-    yield from _section(f"Time a {found.times.unit}, µs (95 % intervals)", _times(found))
+    yield from section(f"Time a {found.times.unit}, µs (95 % intervals)", _times(found))
 
 
 def _brief(found: Difference) -> Iterator[Block]:
     """One screen."""
     yield from _head(found)
     if changed := (*found.settings, *found.environment):
-        yield from _section("Changed", _settings(changed[: 2 * MOST_BRIEF]))
+        yield from section("Changed", _settings(changed[: 2 * MOST_BRIEF]))
     if lines := _users(found):
         yield from _lines(found, lines[:MOST_BRIEF])
     if found.because.look_at:
@@ -158,7 +153,7 @@ def _brief(found: Difference) -> Iterator[Block]:
 def _blocks(found: Difference) -> Iterator[Block]:
     yield from _head(found)
     for title, settings in (("Settings", found.settings), ("Environment", found.environment)):
-        yield from _section(title, _settings(settings)) if settings else _section(f"{title}: no recorded difference")
+        yield from section(title, _settings(settings)) if settings else section(f"{title}: no recorded difference")
     if found.lines:
         yield from _lines(found, found.lines)
     if figures := [figure for figure in found.figures if figure.moved]:
@@ -166,16 +161,16 @@ def _blocks(found: Difference) -> Iterator[Block]:
             (each.name, *(NOT_MEASURED if v is None else _digits(v) for v in (each.a, each.b)), each.unit)
             for each in figures
         )
-        yield from _section("Other figures that changed", _table(rows, "A", "B"))
+        yield from section("Other figures that changed", _table(rows, "A", "B"))
     changed = [
         *(f"gone: {each.cause} ({each.severity}, {100 * each.share:.0f} %)" for each in found.findings.vanished),
         *(f"new: {each.cause} ({each.severity}, {100 * each.share:.0f} %)" for each in found.findings.appeared),
         *(f"both: {b.cause} ({100 * a.share:.0f} % → {100 * b.share:.0f} %)" for a, b in found.findings.stayed),
     ]
     if changed:
-        yield from _section("Findings", *(Paragraph(said, 1) for said in changed))
+        yield from section("Findings", *(Paragraph(said, 1) for said in changed))
     if looks := found.because.look_at:
-        yield from _section("To check", *(Paragraph(f"- {look}", 1) for look in looks))
+        yield from section("To check", *(Paragraph(f"- {look}", 1) for look in looks))
     if found.notes:
         yield Heading("Limits of this comparison")
         yield from (Paragraph(note, 1) for note in found.notes)
@@ -220,7 +215,7 @@ def _lines(found: Difference, lines: Iterable[MovedLine]) -> Iterator[Block]:
         if each.code:
             rows.append((f"  {each.code}", "", "", "", ""))
     title = f"Lines of code, µs a {found.times.unit} (95 % intervals)"
-    return _section(title, _table(rows, "A", "B", "B - A"))
+    return section(title, _table(rows, "A", "B", "B - A"))
 
 
 def _change(change: Estimate, *, coloured: bool = True) -> Words:

@@ -40,10 +40,11 @@ from ..document import (
     line,
     others_section,
     quality_section,
+    section,
     table,
     time_section,
     under,
-    verdict_section,
+    verdict_blocks,
 )
 from ..words.code import command_line, stage_rows
 from ..words.figures import LEAST_SHARE, NO_CAUSE, NOT_MEASURED, counted, evidence_value, part_name, percent, share
@@ -88,7 +89,7 @@ def _head(analysis: Analysis, cost: str | None) -> Iterator[Block]:
     if cost:
         yield Paragraph(cost)
     yield Space()
-    yield verdict_section(analysis.verdict)
+    yield from verdict_blocks(analysis.verdict)
 
 
 def _brief(analysis: Analysis, cost: str | None) -> Iterator[Block]:
@@ -119,24 +120,23 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
         if analysis.job is not None and analysis.ranks:
             title += f", averaged over {len(analysis.job.ranks)} ranks"
         step_ms, bar = facts.parts.wall_ns / facts.window.count / 1e6, facts.window.count >= FEW_STEPS
-        yield time_section(title, time_parts(analysis, facts), step_ms, bar, time_remarks(analysis, facts))
-        yield Space()
+        yield from time_section(title, time_parts(analysis, facts), step_ms, bar, time_remarks(analysis, facts))
     if verdict.where:
-        yield from (code_section(verdict.where), Space())
+        yield from code_section(verdict.where)
     if verdict.next:
-        yield from (changes_section(verdict.next, now), Space())
-    if verdict.stages is not None:
-        yield Heading(f"Stages, of {verdict.stages.time}")
-        yield from (table(stage_rows(verdict.stages), LEFT, RIGHT, LEFT, LEFT, indent=1), Space())
+        yield from changes_section(verdict.next, now)
+    if (stages := verdict.stages) is not None:
+        rows = table(stage_rows(stages), LEFT, RIGHT, LEFT, LEFT, indent=1)
+        yield from section(f"Stages, of {stages.time}", rows)
     if (decoding := ImageDecoding.of(analysis.info)) is not None:
         timed = None if facts is None or facts.loader is None else facts.loader.timed
         yield from (Paragraph(decoding_words(decoding, now, verdict.stages, timed)), Space())
     if verdict.evidence:
-        yield from (evidence_section(verdict.evidence), Space())
+        yield from evidence_section(verdict.evidence)
     if others := [found for found in analysis.findings if found is not verdict]:
-        yield from (others_section(others, now), Space())
+        yield from others_section(others, now)
     if analysis.ranks:
-        yield from (Heading("Ranks"), *under(ranks_blocks(analysis)), Space())
+        yield from section("Ranks", *under(ranks_blocks(analysis)))
         if analysis.job is not None:
             yield from (Heading(f"Rank {analysis.job.lead} by itself"), Space())
     if facts is not None:
@@ -146,7 +146,7 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
         yield from trend_blocks(facts)
     else:
         yield from _machine(analysis)
-    yield quality_section(analysis.notes, *_quality(analysis))
+    yield from quality_section(analysis.notes, _quality(analysis)[0])
 
 
 def headline(analysis: Analysis) -> str:
@@ -324,12 +324,13 @@ def startup_blocks(facts: Facts) -> Iterator[Block]:
         )
         for stage, ns in stages
     ]
-    yield Heading("Until the end of the first step")
-    yield table(rows, LEFT, RIGHT, RIGHT, TableColumn(wraps=False, least=STAGE_BAR), LEFT, indent=1)
     since = "its process began" if startup.whole else "its recording began (what came before was not measured)"
     run_s, total_s = startup.run_ns / 1e9, startup.total_ns / 1e9
-    yield Paragraph(f"{total_s:.2f} s of the run's {run_s:.2f} s, since {since}; outside the window", 1)
-    yield Space()
+    yield from section(
+        "Until the end of the first step",
+        table(rows, LEFT, RIGHT, RIGHT, TableColumn(wraps=False, least=STAGE_BAR), LEFT, indent=1),
+        Paragraph(f"{total_s:.2f} s of the run's {run_s:.2f} s, since {since}; outside the window", 1),
+    )
 
 
 LEAST_PART = 0.01
@@ -343,8 +344,7 @@ def trend_blocks(facts: Facts) -> Iterator[Block]:
     least = LEAST_PART * max(facts.trends[-1].first_ms, facts.trends[-1].last_ms)
     shown = [each for each in facts.trends if each.since is not None or max(each.first_ms, each.last_ms) >= least]
     heads = (TableColumn(head, right=True) for head in ("first fifth", "last fifth", "in 1000 steps"))
-    yield Heading("Over the run, ms of a step")
-    yield from (table(map(_trend_row, shown), LEFT, *heads, LEFT, indent=1), Space())
+    yield from section("Over the run, ms of a step", table(map(_trend_row, shown), LEFT, *heads, LEFT, indent=1))
 
 
 def _trend_row(trend: Trend) -> tuple[str, str, str, str, str]:
@@ -372,7 +372,7 @@ def _machine(analysis: Analysis) -> Iterator[Block]:
         ("GPU memory, most", seen.memory_peak_bytes, "bytes"),
     )
     if rows := [(what, evidence_value(value, unit)) for what, value, unit in measured if value == value]:
-        yield from (Heading("Machine, over the whole recording"), table(rows, indent=1), Space())
+        yield from section("Machine, over the whole recording", table(rows, indent=1))
 
 
 def _device(analysis: Analysis, facts: Facts) -> Iterator[Block]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import filecmp
 import gzip
 import io
 import os
@@ -60,59 +58,21 @@ def layered(raw: IO[bytes], binary: bool, packed: bool = False) -> Iterator[Any]
 
 
 @contextmanager
-def together(folder: Path) -> Iterator[Path]:
-    """Where to write files that go into `folder` all together, once the block has ended well; else none does.
-
-    No file that is in `folder` already is overwritten: one with the same content stays, so that what was exported once
-    can be exported there again; any other is in the way.
+def in_new_folder(folder: Path) -> Iterator[Path]:
+    """Where to write files that are in `folder` all together once the block has ended well; else none is.
 
     Raises:
-        WhyidleError: a file is in the way, or they cannot be written; the folder is as it was before.
+        WhyidleError: the folder holds files already, or they cannot be written.
     """
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    try:
-        with _named(
-            f"cannot create the folder {folder}", "Name another, or for one table a file name without / at its end."
-        ):
-            folder.mkdir(parents=True, exist_ok=True)
-        with (
-            _named(f"cannot write into {folder}", "Name another folder."),
-            TemporaryDirectory(prefix=".whyidle-", dir=folder) as drafts,
-        ):
-            yield Path(drafts)
-            _move(Path(drafts), folder)
-    except BaseException:
-        for each in missing:
-            with contextlib.suppress(OSError):
-                each.rmdir()
-        raise
-
-
-def _move(drafts: Path, folder: Path) -> None:
-    """All files of one folder into another, or none."""
-    there = {draft: folder / draft.name for draft in sorted(drafts.iterdir())}
-    new = {draft: path for draft, path in there.items() if not os.path.lexists(path)}
-    in_the_way = [
-        path.name
-        for draft, path in there.items()
-        if draft not in new and not (path.is_file() and filecmp.cmp(draft, path, shallow=False))
-    ]
-    if in_the_way:
-        it = "it" if len(in_the_way) == 1 else "them"
-        raise WhyidleError(
-            f"{folder} already holds {', '.join(in_the_way)} with different content; an export overwrites no file. "
-            f"Name another folder with -o, or remove {it}."
-        )
-    placed: list[Path] = []
-    try:
-        for draft, path in new.items():
-            path.touch(exist_ok=False)  # what takes this name since then is not ours to overwrite
-            placed.append(path)
-            draft.replace(path)
-    except BaseException:
-        for path in placed:
-            path.unlink(missing_ok=True)
-        raise
+    with _named(f"cannot write into {folder}", "Name another folder, or for one table a file."):
+        if os.path.lexists(folder) and any(folder.iterdir()):
+            raise WhyidleError(f"{folder} already holds files; an export overwrites none. Name a new folder with -o.")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".whyidle-", dir=folder.parent) as around:
+            drafts = Path(around, folder.name)
+            drafts.mkdir()
+            yield drafts
+            drafts.rename(folder)
 
 
 @contextmanager

@@ -129,8 +129,6 @@ _BASE_UNITS = {"%": 1e-2, "ms": 1e-3}
 """Factors to them."""
 GAUGES: dict[str, Gauge] = {
     "samples_per_s": ("samples_per_second", "Samples trained per second.", 1.0),
-    "step_ms_p50": ("step_seconds_median", "Median length of a step.", 1e-3),
-    "step_ms_p95": ("step_seconds_p95", "Length that 95 % of the steps stay below.", 1e-3),
     **{
         metric.logged: (metric.gauge, metric.meaning, _BASE_UNITS.get(metric.unit, 1.0))
         for metric in METRICS.values()
@@ -200,9 +198,7 @@ class Figures:
                 raise WhyidleError(
                     f"cannot write {textfile}: {textfile.parent} is no folder. Name another with --prometheus."
                 )
-            if _is_no_file(textfile):
-                raise WhyidleError(f"cannot write {textfile}: it is no file. Name a file with --prometheus.")
-            refuse_recorded(textfile, FIGURES, " with --prometheus")
+            _require_file(textfile)
         self._folder = folder
         self._textfile = textfile
         self._reader: RecentReader | None = None
@@ -222,38 +218,32 @@ class Figures:
             if view.steps and every is not None:
                 with suppress(Exception):
                     tell(self._folder, of_snapshot(view))
-            if self._textfile is not None:
-                _keep(self._textfile, prometheus_of(view, self._folder.name))
+            self._keep(view)
         asked = [seconds for seconds in (every, PROMETHEUS_SECONDS if self._textfile else None) if seconds]
         # A look at a very busy recording takes longer: never more than a tenth of a CPU.
         self._due = time.monotonic() + max(LEAST_SECONDS, min(asked), 10 * (time.process_time() - begun))
+
+    def _keep(self, view: Snapshot) -> None:
+        """Write the Prometheus file, where one is kept. Raises OSError or WhyidleError: it cannot be written."""
+        if self._textfile is not None:
+            _require_file(self._textfile)
+            write_text(self._textfile, prometheus_of(view, self._folder.name), named=True)
 
     def finish(self) -> None:
         """Leave the last seconds in the Prometheus file; say so where that is impossible."""
         if self._textfile is None:
             return
         try:
-            view = (self._reader or RecentReader(self._folder)).snapshot()
-            _keep(self._textfile, prometheus_of(view, self._folder.name))
+            self._keep((self._reader or RecentReader(self._folder)).snapshot())
         except Exception as error:
             why = (isinstance(error, OSError) and error.strerror) or error
             with suppress(OSError):
                 print(plain(f"whyidle: {self._textfile} holds no figures of this run: {why}."), file=sys.stderr)
 
 
-def _is_no_file(path: Path) -> bool:
-    """A pipe that nobody reads would hold up who writes to it, and with that the training's output."""
-    return path.exists() and not path.is_file()
-
-
-def _keep(textfile: Path, text: str) -> None:
-    """Write it.
-
-    Raises:
-        OSError: it cannot be written.
-        RecordError: another file has taken its place.
-    """
-    if _is_no_file(textfile):
-        raise OSError(f"{textfile} is no file")
-    refuse_recorded(textfile, FIGURES)
-    write_text(textfile, text, named=True)
+def _require_file(path: Path) -> None:
+    """Refuse what is there and no file: a pipe that nobody reads would hold up who writes to it, and with that the
+    training's output; and a file that we did not write."""
+    if path.exists() and not path.is_file():
+        raise WhyidleError(f"cannot write {path}: it is no file. Name a file with --prometheus.")
+    refuse_recorded(path, FIGURES, " with --prometheus")

@@ -129,9 +129,9 @@ _OF_BATCH = {f"{what}_ms": f"{what}_ns" for what in ("read", "decode", "transfor
 """Column → the stamps of a record that it is the time between, or the field that holds its time in ns."""
 
 
-def steps_table(timelines: Sequence[Timeline], about: Mapping[str, str] | None = None) -> Table:
+def steps_table(timelines: Sequence[Timeline], about: Mapping[str, str]) -> Table:
     """Make the table of steps. `timelines`: at least one."""
-    return Table("steps", COLUMNS, partial(_chunks, tuple(timelines), axis_of(timelines)), about or {})
+    return Table("steps", COLUMNS, partial(_chunks, tuple(timelines), axis_of(timelines)), about)
 
 
 def _chunks(timelines: Sequence[Timeline], axis: Axis) -> Iterator[Chunk]:

@@ -9,10 +9,12 @@ will take is estimated from how many records lie in it; the writer's own limit h
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
+from heapq import merge
+from itertools import repeat
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,15 +22,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ...analyse.intervals import clip
-from ...analyse.ranks.membership import ranks_of
+from ...analyse.ranks.membership import RankProcess, ranks_of
 from ...analyse.run.analysis import Analysis
 from ...analyse.timeline.timeline import Timeline, timelines
 from ...errors import WhyidleError
 from ...record.files import plain
 from ...record.names import read_names
-from ...record.reader import RecordFile, Records, measured
-from ...record.run import Run, Writer
-from ...record.schema import NOT_MEASURED, SPAN, STEP, EventKind, PauseKind, SpanKind
+from ...record.reader import Records, measured
+from ...record.run import Run
+from ...record.schema import NOT_MEASURED, PAUSE, SPAN, EventKind, PauseKind, SpanKind
 from .steps import Axis, axis_of
 
 Event = dict[str, Any]
@@ -76,10 +78,12 @@ class Tracks:
         name: str,
         begin: Stamps,
         end: Stamps,
-        label: Callable[[int], str],
-        args: Callable[[int], dict[str, Any]] = lambda _: {},
+        record: Callable[[int], Any],
+        label: Callable[[Any], str],
+        args: Callable[[Any], dict[str, Any]],
     ) -> Stamps:
-        """Add complete events: on one track, or on as many as it takes that none overlap. Returns the track of each."""
+        """Add complete events: on one track, or on as many as it takes that none overlap. Returns the track of each.
+        `label`, `args`: its name and what else it says, of the record of that place."""
         if len(begin) == 0:
             return np.empty(0, dtype=np.int64)
         lanes = lanes_of(begin, end)
@@ -87,7 +91,8 @@ class Tracks:
         threads = np.array([self.track(each, pid) for each in names], dtype=np.int64)[lanes]
 
         def make(i: int) -> Iterator[Event]:
-            yield complete(pid, int(threads[i]), int(begin[i]), int(end[i]), label(i), args(i))
+            of = record(i)
+            yield complete(pid, int(threads[i]), int(begin[i]), int(end[i]), label(of), args(of))
 
         self.add(begin, make)
         return threads
@@ -134,11 +139,13 @@ def lanes_of(begin: Stamps, end: Stamps) -> Stamps:
 
 # Which stretch of a run is shown.
 
-BYTES = {"step": 1400, "batch": 330, "pause": 260, "device": 900, "host": 900, "event": 130, "part": 110, "work": 140}
-"""JSON that one record comes to, a little more than measured."""
-FILLED = 0.8
-"""Share of the limit that an estimate may fill."""
+BYTES = 350
+"""JSON that a record comes to, a step with all that belongs to it taken together."""
+FILLED = 0.7
+"""Share of the limit that an estimate may fill: a part of a run may hold more records than the rest."""
 STALLS = ("input", "copy", "sync", "host")
+LEAST_NS = 2_000_000
+"""Length of a stretch around a stall, at least."""
 
 
 @dataclass(frozen=True)
@@ -152,37 +159,26 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Extent:
-    """A run on the axis, from 0 on: where it ends, and when its records are due, with the bytes of one."""
-
-    high: int
-    due: tuple[tuple[Stamps, int], ...]
-
-    def bytes(self, low: int, high: int) -> int:
-        """Estimate what a stretch would take."""
-        return sum(each * int(np.diff(np.searchsorted(at, (low, high), side="left"))[0]) for at, each in self.due)
-
-
-@dataclass(frozen=True)
 class RankTrace:
     """What the trace shows of one rank."""
 
     timeline: Timeline
     offset_ns: int
     """To be added to the rank's stamps."""
-    run: Run
-    writer: Writer
-    info: dict[str, Any]
+    process: RankProcess
     spans: Records
 
 
 @dataclass(frozen=True)
 class RunTrace:
-    """All that a trace can show; a stretch of it is written."""
+    """All that a trace can show, on an axis of time from 0 on; a stretch of it is written."""
 
     ranks: tuple[RankTrace, ...]
     axis: Axis
-    extent: Extent
+    high: int
+    """Where the run ends on the axis, ns."""
+    bytes: int
+    """Size of a trace of all of it, estimated from how many records there are."""
     analysis: Analysis
 
 
@@ -198,58 +194,44 @@ def trace_of(analysis: Analysis, runs: Sequence[Run]) -> RunTrace:
             f"{runs[0].folder} holds no step that the device has finished, so there is no trace. "
             "Export the recorded steps with `--format csv --table step_records`, the samples with `--table host`."
         )
-    processes = {process.rank: process for process in ranks_of(runs)} if analysis.ranks else {}
-    axis, ranks, due, high = axis_of(shown), list[RankTrace](), list[tuple[Stamps, int]](), 1
+    processes = {process.rank: process for process in ranks_of(runs)}
+    # One that is alone is rank 0 of its timeline, whatever its launcher called it.
+    alone = next(iter(processes.values()))
+    axis, ranks, high, count = axis_of(shown), list[RankTrace](), 1, len(shown[0].device) + len(shown[0].host_samples)
     for number, timeline in enumerate(shown):
-        if (process := processes.get(timeline.rank)) is not None:
-            run, writer, info = process.run, process.writer, process.info
-        else:
-            run, info = runs[0], runs[0].info
-            header = max(run.files(STEP), key=RecordFile.count).header
-            writer = header.rank, header.pid
-        offset, spans = axis.ns(number, 0), run.records(SPAN, writer)
-        ranks.append(RankTrace(timeline, offset, run, writer, info, spans))
+        process = processes.get(timeline.rank, alone)
+        offset, spans = axis.ns(number, 0), process.run.records(SPAN, process.writer)
+        ranks.append(RankTrace(timeline, offset, process, spans))
         high = max(high, int(timeline.steps["step_end_ns"].max()) + offset, timeline.end_ns + offset)
-        stamps = {
-            "step": timeline.steps["fetch_begin_ns"],
-            "batch": timeline.lanes.batches["begin_ns"],
-            "pause": timeline.pauses["begin_ns"],
-            "event": timeline.events["t_ns"],
-            "work": spans["begin_ns"],
-        }
-        if number == 0:
-            stamps |= {"device": timeline.device["t_ns"], "host": timeline.host_samples["t_ns"]}
-        due += [(np.sort(at[at != NOT_MEASURED], kind="stable") + offset, BYTES[name]) for name, at in stamps.items()]
-        due += [(spans[:, 0] + offset, BYTES["part"]) for spans in timeline.parts.values()]
-    return RunTrace(tuple(ranks), axis, Extent(high, tuple(due)), analysis)
+        records = (timeline.steps, timeline.lanes.batches, timeline.pauses, timeline.events, spans)
+        count += sum(map(len, (*records, *timeline.parts.values())))
+    return RunTrace(tuple(ranks), axis, high, count * BYTES, analysis)
 
 
-def asked_for(extent: Extent, since_s: float | None, until_s: float | None) -> Stretch:
-    """Choose a stretch in seconds.
+def stretch_of(
+    trace: RunTrace, steps: tuple[int, int] | None, since_s: float | None, until_s: float | None, most_bytes: int
+) -> Stretch:
+    """Choose the stretch that was asked for: by the first and last step, or by seconds (`None`: from the begin, to the
+    end). Without either choose as much as fits into so many bytes.
 
     Raises:
         WhyidleError: it is empty, or the run has nothing there.
     """
+    if steps is not None:
+        return _of_steps(trace, *steps)
+    if since_s is None and until_s is None:
+        return _telling(trace, most_bytes)
     low = 0 if since_s is None else round(since_s * 1e9)
-    high = extent.high if until_s is None else round(until_s * 1e9)
-    length = f"the run's steps last from 0 to {extent.high / 1e9:.3f} s"
-    if since_s is not None and until_s is not None and high <= low:
-        raise WhyidleError(f"--from {since_s:g} --to {until_s:g} is an empty stretch: {length}.")
-    if low >= extent.high or high <= 0:
-        where = f"before {until_s:g} s" if since_s is None else f"from {since_s:g} s on"
-        if since_s is not None and until_s is not None:
-            where = f"from {since_s:g} to {until_s:g} s"
-        raise WhyidleError(f"nothing was recorded {where}: {length}.")
-    low, high = max(low, 0), min(high, extent.high)
+    high = trace.high if until_s is None else round(until_s * 1e9)
+    low, high = max(low, 0), min(high, trace.high)
+    if high <= low:
+        asked = " ".join(f"--{name} {s:g}" for name, s in (("from", since_s), ("to", until_s)) if s is not None)
+        raise WhyidleError(f"{asked}: nothing lies there; the run's steps last from 0 to {trace.high / 1e9:.3f} s.")
     return Stretch(low, high, f"{_seconds(low, high)}, as asked for")
 
 
-def of_steps(trace: RunTrace, first: int, last: int) -> Stretch:
-    """Choose steps `first` to `last`, the last one included, of all ranks.
-
-    Raises:
-        WhyidleError: no rank recorded any of them.
-    """
+def _of_steps(trace: RunTrace, first: int, last: int) -> Stretch:
+    """Choose steps `first` to `last`, the last one included, of all ranks."""
     lows, highs, recorded = [], [], []
     for rank in trace.ranks:
         numbers = rank.timeline.steps["step"]
@@ -266,11 +248,11 @@ def of_steps(trace: RunTrace, first: int, last: int) -> Stretch:
     return Stretch(min(lows), max(highs), f"steps {first} to {last}, {_seconds(min(lows), max(highs))}, as asked for")
 
 
-def telling(trace: RunTrace, most_bytes: int) -> Stretch:
+def _telling(trace: RunTrace, most_bytes: int) -> Stretch:
     """Choose the whole run where that fits, else as much as fits around its worst stall: the longest in one piece."""
-    room, extent = int(most_bytes * FILLED), trace.extent
-    if extent.bytes(0, extent.high) <= room:
-        return Stretch(0, extent.high, f"the whole run, {_seconds(0, extent.high)}")
+    room = most_bytes * FILLED
+    if trace.bytes <= room:
+        return Stretch(0, trace.high, f"the whole run, {_seconds(0, trace.high)}")
     found: list[tuple[int, int, str]] = []
     for rank in trace.ranks:
         for part, spans in rank.timeline.parts.items():
@@ -279,18 +261,11 @@ def telling(trace: RunTrace, most_bytes: int) -> Stretch:
                 whose = f" on rank {rank.timeline.rank}" if len(trace.ranks) > 1 else ""
                 what = f"the longest stall{whose}: {(end - begin) / 1e6:.1f} ms of {part}"
                 found.append((end - begin, begin + (end - begin) // 2 + rank.offset_ns, what))
-    _, centre, what = max(found, default=(0, extent.high // 2, ""))
+    _, centre, what = max(found, default=(0, trace.high // 2, ""))
     what = f"{what}, at {centre / 1e9:.3f} s" if found else "the middle of the run, which has no stall"
-
-    def around(half: int) -> tuple[int, int]:
-        return max(0, centre - half), min(extent.high, centre + half)
-
-    narrow, wide = 0, extent.high
-    while wide - narrow > 1_000_000:
-        half = (narrow + wide) // 2
-        narrow, wide = (half, wide) if extent.bytes(*around(half)) <= room else (narrow, half)
-    low, high = around(max(narrow, 1_000_000))
-    return Stretch(low, high, f"{_seconds(low, high)} of {extent.high / 1e9:.1f} s, around {what}")
+    half = max(LEAST_NS, int(trace.high * room / trace.bytes)) // 2
+    low, high = max(0, centre - half), min(trace.high, centre + half)
+    return Stretch(low, high, f"{_seconds(low, high)} of {trace.high / 1e9:.1f} s, around {what}")
 
 
 def _seconds(low: int, high: int) -> str:
@@ -306,7 +281,7 @@ def tracks_of(trace: RunTrace, stretch: Stretch) -> Tracks:
     hosts: dict[Path, RankTrace] = {}
     for rank in trace.ranks:
         _Scene(tracks, rank, stretch).add(several)
-        hosts.setdefault(rank.run.folder, rank)
+        hosts.setdefault(rank.process.run.folder, rank)
     for rank in hosts.values():
         timeline, offset = rank.timeline, rank.offset_ns
         of_host = f" of {timeline.host}" if several and timeline.host else ""
@@ -327,7 +302,7 @@ def about(trace: RunTrace, stretch: Stretch) -> dict[str, Any]:
     info, axis = trace.analysis.info, trace.axis
     told: dict[str, Any] = {
         "made_by": f"whyidle {info.get('whyidle') or ''}".strip(),
-        "run": trace.ranks[0].run.folder.name,
+        "run": trace.ranks[0].process.run.folder.name,
         "shown": stretch.why,
         "from_s": stretch.low / 1e9,
         "to_s": stretch.high / 1e9,
@@ -337,8 +312,8 @@ def about(trace: RunTrace, stretch: Stretch) -> dict[str, Any]:
         "stand_in_data": (info.get("dataset") or {}).get("stand_in"),
     }
     if axis.wall_ns is not None:
-        told["zero_unix_ns"] = str(axis.wall_ns)
-        told["zero_utc"] = datetime.fromtimestamp(axis.wall_ns / 1e9, UTC).isoformat(timespec="microseconds")
+        utc = datetime.fromtimestamp(axis.wall_ns / 1e9, UTC).isoformat(timespec="microseconds")
+        told |= {"zero_unix_ns": str(axis.wall_ns), "zero_utc": utc}
     if axis.aligned_by_wall_clock:
         told["hosts"] = "aligned by their wall clocks, which agree to milliseconds at best"
     if any(rank.timeline.facts.device_kind == "emulated" for rank in trace.ranks):
@@ -348,7 +323,9 @@ def about(trace: RunTrace, stretch: Stretch) -> dict[str, Any]:
 
 # Tracks of a rank.
 
-_PAUSES = {
+_COPY_OF_BATCH = -1
+_CALLS = {
+    _COPY_OF_BATCH: "copy of the batch",
     PauseKind.SYNC: "wait for the device",
     PauseKind.COPY: "copy to the device",
     PauseKind.QUEUED_COPY: "queued copy to the device",
@@ -394,10 +371,11 @@ _OF_BATCH = {
     "idle_before_ms": ("idle_ns", 1e6),
     "slowest_sample_ms": ("slowest_ns", 1e6),
 }
+Fields = Mapping[str, tuple[str, float]]
 """What a slice says: name → field of its record, and what to divide it by."""
 
 
-def _args(record: Any, fields: Mapping[str, tuple[str, float]]) -> dict[str, Any]:
+def _args(record: Any, fields: Fields) -> dict[str, Any]:
     """What was measured of these fields."""
     known = {shown: (int(record[name]), scale) for shown, (name, scale) in fields.items()}
     return {
@@ -420,31 +398,43 @@ def _of_a_step(what: str, record: Any) -> str:
     return f"{what}: step {int(record['step'])}"
 
 
+Slices = tuple[str, Records, tuple[str, str], Callable[[Any], str], Callable[[Any], dict[str, Any]]]
+"""A kind of track: its title, its records, the stamps between which a slice lies, and its name and what else it says,
+of a record."""
+
+
+def _nothing(_: Any) -> dict[str, Any]:
+    return {}
+
+
 class _Scene:
     """What of one rank lies within the exported stretch, on the trace's axis of time."""
 
     def __init__(self, tracks: Tracks, rank: RankTrace, stretch: Stretch) -> None:
         self.tracks, self.rank, self.timeline = tracks, rank, rank.timeline
         self.offset_ns, self.low, self.high = rank.offset_ns, stretch.low, stretch.high
-        self.names = read_names(rank.run.folder)
+        self.names = read_names(rank.process.run.folder)
+        begin = self.timeline.steps["fetch_begin_ns"] + self.offset_ns
+        self.steps: Records = self.timeline.steps[(begin >= self.low) & (begin < self.high)]
+        """Those that begin within the stretch."""
 
     def add(self, several: bool) -> None:
         """Add all tracks of the rank. `several`: whether others are beside it."""
         rank, tracks, kind = self.rank, self.tracks, self.timeline.facts.device_kind
         who = f"rank {self.timeline.rank}: " if several else ""
-        title = str((rank.info.get("device") or {}).get("title") or kind)
-        host = tracks.track(f"{who}training (process {rank.writer[1]})")
+        title = str((rank.process.info.get("device") or {}).get("title") or kind)
+        host = tracks.track(f"{who}training (process {rank.process.writer[1]})")
         steps = tracks.track("steps", host)
         self._steps(host, steps)
-        self._calls(host)
-        self._lasting(host)
+        for slices in self._on_host():
+            self._slices(host, *slices)
         self._instants(host, steps)
         known = self.steps[self.steps["queue_ready"] != NOT_MEASURED]
         ready = known["queue_ready"].astype(np.float64)
-        begin = self.shifted(known["fetch_begin_ns"])
-        tracks.counter(host, "finished batches waiting", "batches", begin, ready)
-        work = host if kind == "cpu" else tracks.track(f"{who}device ({title})")
-        self._device(work, kind == "cpu")
+        tracks.counter(host, "finished batches waiting", "batches", self.shifted(known["fetch_begin_ns"]), ready)
+        device = host if kind == "cpu" else tracks.track(f"{who}device ({title})")
+        for slices in self._on_device():
+            self._slices(device, *slices)
         if len(self.timeline.lanes.batches):
             self._flows(host, steps, self._loader(tracks.track(f"{who}loader")))
 
@@ -465,18 +455,6 @@ class _Scene:
         known = (begin != NOT_MEASURED) & (end != NOT_MEASURED) & (end >= begin)
         return np.asarray(known & (begin + self.offset_ns < self.high) & (end + self.offset_ns >= self.low))
 
-    def within(self, records: Records, begin: str, end: str) -> Records:
-        """Choose the records whose stretch between two stamps reaches into the exported one."""
-        chosen: Records = records[self.covers(records[begin], records[end])]
-        return chosen
-
-    @cached_property
-    def steps(self) -> Records:
-        """Those that begin within the stretch."""
-        begin = self.timeline.steps["fetch_begin_ns"] + self.offset_ns
-        chosen: Records = self.timeline.steps[(begin >= self.low) & (begin < self.high)]
-        return chosen
-
     def _slices(
         self,
         pid: int,
@@ -484,12 +462,66 @@ class _Scene:
         records: Records,
         stamps: tuple[str, str],
         label: Callable[[Any], str],
-        args: Callable[[Any], dict[str, Any]] = lambda _: {},
-    ) -> Stamps:
-        """A slice a record, by its own words."""
-        begin, end = self.shifted(records[stamps[0]]), self.shifted(records[stamps[1]])
-        at = _rows_of(records)
-        return self.tracks.slices(pid, title, begin, end, lambda i: label(at(i)), lambda i: args(at(i)))
+        args: Callable[[Any], dict[str, Any]],
+    ) -> None:
+        """Add a slice for each record that reaches into the stretch."""
+        records = records[self.covers(*(records[each] for each in stamps))]
+        begin, end = (self.shifted(records[each]) for each in stamps)
+        self.tracks.slices(pid, title, begin, end, _rows_of(records), label, args)
+
+    def _on_host(self) -> Iterator[Slices]:
+        """Give calls of the training thread that wait for the device or copy to it; then what lasts: garbage
+        collections, evaluations and the like, the program's own phases."""
+        steps, span = self.steps, ("begin_ns", "end_ns")
+        copied = steps[(steps["copy_begin_ns"] != NOT_MEASURED) & (steps["copy_end_ns"] != NOT_MEASURED)]
+        calls = np.zeros(len(copied), PAUSE.dtype)
+        calls["what"] = _COPY_OF_BATCH
+        fields = {"begin_ns": "copy_begin_ns", "end_ns": "copy_end_ns", "step": "step", "amount_bytes": "copy_bytes"}
+        for name, of_step in fields.items():
+            calls[name] = copied[of_step]
+        pauses = self.timeline.pauses
+        calls = np.concatenate((calls, np.asarray(pauses[self.covers(pauses["begin_ns"], pauses["end_ns"])])))
+        moved = partial(_args, fields={"step": ("step", 1), "bytes": ("amount_bytes", 1)})
+        yield "calls that wait or copy", calls, span, lambda call: _CALLS.get(int(call["what"]), "call"), moved
+
+        def lasting(title: str, kinds: Collection[int], label: Callable[[Any], str]) -> Slices:
+            events = self.timeline.events
+            return title, events[np.isin(events["what"], list(kinds))], ("t_ns", "end_ns"), label, _nothing
+
+        yield lasting("garbage collection", [EventKind.GARBAGE], lambda _: "garbage collection")
+        yield lasting("outside the steps", _OUTSIDE, lambda event: _OUTSIDE[int(event["what"])])
+        unnamed = "phase without a name"
+        yield lasting("phases of the program", [EventKind.PHASE], lambda e: self.names.get(int(e["value"]), unnamed))
+
+    def _on_device(self) -> Iterator[Slices]:
+        """Give where the time went, each recorded instant in one part; the steps' computation and copies, from start to
+        end on the device's clock; and what an emulated device's engines really did, the truth to compare all else
+        with."""
+        timeline, span, device = self.timeline, ("begin_ns", "end_ns"), ("device_begin_ns", "device_end_ns")
+        on_processor = timeline.facts.device_kind == "cpu"
+        low, high = max(0, self.low) - self.offset_ns, self.high - self.offset_ns
+        shown = [clip(spans, low, high) for spans in timeline.parts.values()]
+        parts = np.zeros(sum(map(len, shown)), [("begin_ns", "i8"), ("end_ns", "i8"), ("part", "i8")])
+        if shown:
+            parts["begin_ns"], parts["end_ns"] = np.concatenate(shown).T
+            parts["part"] = np.repeat(np.arange(len(shown)), [len(spans) for spans in shown])
+        idle = "waiting" if on_processor else "idle"
+        names = [_PARTS.get(part, f"{idle}: {part}") for part in timeline.parts]
+        yield "where the time went", parts, span, lambda stretch: names[stretch["part"]], _nothing
+        copy = ("device_copy_begin_ns", "device_copy_end_ns")
+        at_work: list[tuple[str, Records, tuple[str, str], str, Fields]] = [
+            ("steps on the device", timeline.steps, device, "compute", {}),
+            ("copies of batches", timeline.steps, copy, "copy", {"bytes": ("copy_bytes", 1)}),
+            ("pauses within steps", timeline.pauses, device, "pause", {}),
+        ]
+        for title, records, stamps, name, amount in [] if on_processor else at_work:
+            args = partial(_args, fields={"step": ("step", 1), **amount})
+            yield title, records, stamps, partial(_of_a_step, name), args
+        work = self.rank.spans
+        work = work[self.covers(work["begin_ns"], work["end_ns"])]
+        for stream in np.unique(work["stream"]).tolist():
+            mine, title = work[work["stream"] == stream], f"emulated engines, stream {stream}"
+            yield title, mine, span, lambda span: _SPANS.get(int(span["what"]), "work"), _nothing
 
     def _steps(self, pid: int, tid: int) -> None:
         """A slice a step, and in it those of its phases that were seen."""
@@ -517,33 +549,6 @@ class _Scene:
 
         self.tracks.add(begin, make)
 
-    def _calls(self, pid: int) -> None:
-        """Calls of the training thread that wait for the device, or copy to it."""
-        steps, pauses = self.steps, self.within(self.timeline.pauses, "begin_ns", "end_ns")
-        copied = steps[(steps["copy_begin_ns"] != NOT_MEASURED) & (steps["copy_end_ns"] != NOT_MEASURED)]
-        both = {"copy_begin_ns": "begin_ns", "copy_end_ns": "end_ns", "step": "step", "copy_bytes": "amount_bytes"}
-        begin, end, number, moved = (np.concatenate((copied[of], pauses[its])) for of, its in both.items())
-        names = ["copy of the batch"] * len(copied) + [_PAUSES.get(what, "call") for what in pauses["what"].tolist()]
-
-        def args(i: int) -> dict[str, Any]:
-            return {"step": int(number[i]), "bytes": None if moved[i] == NOT_MEASURED else int(moved[i])}
-
-        begin, end = self.shifted(begin), self.shifted(end)
-        self.tracks.slices(pid, "calls that wait or copy", begin, end, names.__getitem__, args)
-
-    def _lasting(self, pid: int) -> None:
-        """Things that last: garbage collections, evaluations and the like, the program's own phases."""
-        events = self.timeline.events[self.timeline.events["end_ns"] != NOT_MEASURED]
-
-        def track(title: str, whats: Mapping[int, str], label: Callable[[Any], str]) -> None:
-            chosen = self.within(events[np.isin(events["what"], list(whats))], "t_ns", "end_ns")
-            self._slices(pid, title, chosen, ("t_ns", "end_ns"), label)
-
-        track("garbage collection", {EventKind.GARBAGE: ""}, lambda _: "garbage collection")
-        track("outside the steps", _OUTSIDE, lambda event: _OUTSIDE[int(event["what"])])
-        phases = {EventKind.PHASE: ""}
-        track("phases of the program", phases, lambda e: self.names.get(int(e["value"]), "phase without a name"))
-
     def _instants(self, pid: int, tid: int) -> None:
         events = self.timeline.events
         moments = [(self.shift(self.timeline.begin_ns), "the warm-up ends: reports count from here")]
@@ -558,32 +563,6 @@ class _Scene:
             yield {"ph": "i", "s": "p", "pid": pid, "tid": tid, "ts": at / 1000, "name": str(plain(name))}
 
         self.tracks.add(np.array([at for at, _ in moments], dtype=np.int64), make)
-
-    def _device(self, pid: int, on_processor: bool) -> None:
-        """Where the time went, each recorded instant in one part; the steps' computation and copies, from start to end
-        on the device's clock; and what an emulated device's engines really did, the truth to compare all else with."""
-        kept = []
-        for part, spans in self.timeline.parts.items():
-            shown = clip(spans, max(0, self.low) - self.offset_ns, self.high - self.offset_ns) + self.offset_ns
-            kept.append((_PARTS.get(part, f"{'waiting' if on_processor else 'idle'}: {part}"), shown))
-        names = [name for name, spans in kept for _ in range(len(spans))]
-        every = np.concatenate([spans for _, spans in kept]) if kept else np.empty((0, 2), dtype=np.int64)
-        self.tracks.slices(pid, "where the time went", every[:, 0], every[:, 1], names.__getitem__)
-        steps, device = self.timeline.steps, ("device_begin_ns", "device_end_ns")
-        copy = ("device_copy_begin_ns", "device_copy_end_ns")
-        at_work: list[tuple[str, Records, tuple[str, str], str, Mapping[str, tuple[str, float]]]] = [
-            ("steps on the device", steps, device, "compute", {}),
-            ("copies of batches", steps, copy, "copy", {"bytes": ("copy_bytes", 1)}),
-            ("pauses within steps", self.timeline.pauses, device, "pause", {}),
-        ]
-        for title, records, stamps, name, amount in [] if on_processor else at_work:
-            label = partial(_of_a_step, name)
-            args = partial(_args, fields={"step": ("step", 1), **amount})
-            self._slices(pid, title, self.within(records, *stamps), stamps, label, args)
-        work = self.within(self.rank.spans, "begin_ns", "end_ns")
-        for stream in np.unique(work["stream"]).tolist():
-            mine, title = work[work["stream"] == stream], f"emulated engines, stream {stream}"
-            self._slices(pid, title, mine, ("begin_ns", "end_ns"), lambda span: _SPANS.get(int(span["what"]), "work"))
 
     def _loader(self, pid: int) -> dict[int, tuple[int, int, int, int]]:
         """A track for each worker, with the time of each batch, and which batches held up others. By number of the
@@ -608,20 +587,20 @@ class _Scene:
                 title = "batches prepared in the training process"
             elif worker == NOT_MEASURED:
                 title = "loader"
-            threads = self._slices(pid, title, mine, ("begin_ns", "end_ns"), label, args)
-            stamps = (self.shifted(mine[name]).tolist() for name in ("begin_ns", "end_ns"))
-            rows = zip(mine["step"].tolist(), threads.tolist(), *stamps, strict=True)
+            begin, end = (self.shifted(mine[name]) for name in ("begin_ns", "end_ns"))
+            threads = self.tracks.slices(pid, title, begin, end, _rows_of(mine), label, args)
+            rows = zip(mine["step"].tolist(), threads.tolist(), begin.tolist(), end.tolist(), strict=True)
             made |= {step: (pid, tid, low, high) for step, tid, low, high in rows if step != NOT_MEASURED}
         low, high = lanes.blocked_begin_ns, lanes.blocked_end_ns
         held = self.covers(low, high) & (high > low)
-        blocked = lanes.batches[held]
         self.tracks.slices(
             pid,
             "head-of-line blocks",
             self.shifted(low[held]),
             self.shifted(high[held]),
-            lambda i: f"the batch of step {int(blocked['step'][i])} holds up later ones",
-            lambda i: _args(blocked[i], {"worker": ("worker", 1)}),
+            _rows_of(lanes.batches[held]),
+            lambda batch: f"the batch of step {int(batch['step'])} holds up later ones",
+            partial(_args, fields={"worker": ("worker", 1)}),
         )
         return made
 
@@ -700,10 +679,8 @@ def _add_counters(
         tracks.counter(pid, prefix + name, unit, moved[inside], values[inside] / scale)
 
 
-# Writing it, piece by piece in order of time, never more than was asked for.
+# Writing it, in order of time, never more than was asked for.
 
-PIECES = 400
-"""A trace is cut between pieces of equal time."""
 MOST_EVENTS = 1_000_000
 """Of more, viewers get slow."""
 
@@ -717,19 +694,24 @@ class Written:
     """Where it was cut because it became too large; `None` where it is whole."""
 
 
-def write_trace(tracks: Tracks, stretch: Stretch, about: dict[str, Any], most_bytes: int, file: TextIO) -> Written:
+def write_trace(tracks: Tracks, about: dict[str, Any], most_bytes: int, file: TextIO) -> Written:
     """Write a trace. `about`: what the file says of itself. One that is cut has whole events and whole flows all the
     same."""
-    about_bytes = len(_json(about)) + 400
+    room = most_bytes - len(_json(about)) - 400
     written = file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
     written += file.write(",\n".join(map(_json, tracks.metadata)))
     events = len(tracks.metadata)
     cut: int | None = None
-    for upto, piece in _pieces(tracks.sources, stretch):
-        lines = [f",\n{_json(event)}" for event in piece]
+    # Of events of the same instant, the number of the source decides.
+    sources = (
+        zip(at_ns.tolist(), repeat(number), map(make, range(len(at_ns))), strict=False)
+        for number, (at_ns, make) in enumerate(tracks.sources)
+    )
+    for at_ns, _, made in merge(*sources):
+        lines = [f",\n{_json(event)}" for event in made]
         text = "".join(lines)
-        if written + len(text) + about_bytes > most_bytes or events + len(lines) > MOST_EVENTS:
-            cut = upto
+        if written + len(text) > room or events + len(lines) > MOST_EVENTS:
+            cut = at_ns
             break
         written += file.write(text)
         events += len(lines)
@@ -737,20 +719,6 @@ def write_trace(tracks: Tracks, stretch: Stretch, about: dict[str, Any], most_by
         about = about | {"cut": f"at {cut / 1e9:.3f} s: the rest would make the file too large"}
     written += file.write('\n],"otherData":' + _json(about) + "}\n")
     return Written(events, written, cut)
-
-
-def _pieces(sources: list[EventSource], stretch: Stretch) -> Iterator[tuple[int, Iterator[Event]]]:
-    """When a piece begins, and its events. What began before the stretch and reaches into it is in the first piece."""
-    edges = np.linspace(stretch.low, stretch.high, PIECES + 1).astype(np.int64)
-    places = [[0, *np.searchsorted(at_ns, edges[1:-1], side="left").tolist(), len(at_ns)] for at_ns, _ in sources]
-
-    def events(number: int) -> Iterator[Event]:
-        for (_, make), at in zip(sources, places, strict=True):
-            for place in range(at[number], at[number + 1]):
-                yield from make(place)
-
-    for number in range(PIECES):
-        yield int(edges[number]), events(number)
 
 
 def _json(value: Any) -> str:

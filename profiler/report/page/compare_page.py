@@ -14,7 +14,7 @@ from ...analyse.ranks import figures as ranks_figures
 from ...analyse.run.stall_breakdown import PARTS, TOTAL
 from ..contract import comparison as compare_json
 from ..contract.encode import builtins
-from ..document import plain_words, sizes_section
+from ..document import Sweep, plain_words, sweep_blocks
 from ..documents.cells_table import axes_shown, in_words, loader_of, namer, waits_for
 from ..documents.comparison import (
     ONE_SIZE,
@@ -160,7 +160,7 @@ def _sizes(verdicts: Mapping[str, BatchVerdict]) -> list[View]:
                 for size, terms in verdict.terms.items()
                 if known(total := terms.get(TOTAL))
             ],
-            "blocks": page_parts(sizes_section(name, verdict).text[1:]),
+            "blocks": page_parts([*sweep_blocks(Sweep(name, verdict))][1:]),
         }
         for name, verdict in verdicts.items()
     ]

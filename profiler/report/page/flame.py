@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ...analyse.intervals import inside
 from ...analyse.run.stall_breakdown import Partition
-from ...analyse.where.call_tree import CallNode, call_tree
 from ...analyse.where.looks import Looks, ProcessLooks, looks_at, makes
 from ...analyse.where.places import is_users, own_part
 from ...record.run import Run, Writer
+from ...record.stacks import Call
 from ..words.code import short_file
 from ..words.figures import share
 
@@ -96,7 +96,7 @@ def drawn(looks: ProcessLooks, parts: Iterable[tuple[str, Looks]]) -> Stacks:
     )
     for name, of, mine in roles:
         all_looks = _good(mine)
-        boxes = _boxes(_tree(mine, LEAST_SHARE, MOST_BOXES), all_looks, all_looks, of)
+        boxes = _boxes(mine, all_looks, of, LEAST_SHARE, MOST_BOXES)
         shown.append(Icicle(name, all_looks, boxes, name == roles[0][0]))
     every = (looks.training, looks.workers, looks.sending, looks.threads, looks.others)
     icicles = tuple(icicle for icicle in shown if icicle.looks)
@@ -108,26 +108,53 @@ def _in_parts(parts: Iterable[tuple[str, Looks]], whole: int) -> Iterator[Box]:
     of = "this thread's stack samples"
     for words, looks in parts:
         if mine := _good(looks):
-            calls = _tree(looks, LEAST_SHARE * whole / mine, max(1, MOST_BOXES * mine // whole))
+            calls = _boxes(looks, whole, of, LEAST_SHARE * whole / mine, max(1, MOST_BOXES * mine // whole))
             says = f"{words}\n{_spent(mine, whole, of)}"
-            yield Box(words, "", says, "part", mine, 100 * mine / whole, _boxes(calls, mine, whole, of))
+            yield Box(words, "", says, "part", mine, 100 * mine / whole, calls)
 
 
-def _tree(looks: Looks, least_share: float, most: int) -> tuple[CallNode, ...]:
-    """Show of a worker what it does itself."""
-    stacks = ((own_part(stack) or stack, count) for stack, count in looks.stacks())
-    return call_tree(stacks, least_share, most, MOST_DEEP)
+@dataclass(slots=True)
+class _CallNode:
+    """Stacks that begin alike: how many stack samples saw the call there, and what it called."""
+
+    looks: int = 0
+    below: dict[Call, _CallNode] = field(default_factory=dict)
 
 
-def _boxes(nodes: Iterable[CallNode], within: int, whole: int, of: str) -> tuple[Box, ...]:
-    boxes = []
-    for node in nodes:
-        call, name = node.call, node.call.function or "?"
-        place = f"{short_file(call.file)}:{call.line}" if call.line else short_file(call.file)
+def _boxes(looks: Looks, whole: int, of: str, least_share: float, most: int) -> tuple[Box, ...]:
+    """Draw the outermost calls of these stacks, each with what it called, most stack samples first.
+
+    Args:
+        whole, of: stack samples that shares are told of, and what these are.
+        least_share: of `looks`; calls that fewer saw are left out.
+        most: as many calls are kept, those that most saw.
+    """
+    root, nodes = _CallNode(), list[_CallNode]()
+    for stack, count in looks.stacks():
+        root.looks += count if stack else 0
+        at = root
+        # Of a worker what it does itself.
+        for call in (own_part(stack) or stack)[:MOST_DEEP]:
+            if call not in at.below:
+                nodes.append(at.below.setdefault(call, _CallNode()))
+            at = at.below[call]
+            at.looks += count
+    least = max(1.0, least_share * root.looks)
+    seen = sorted((node.looks for node in nodes if node.looks >= least), reverse=True)
+    if len(seen) > most:
+        least = max(least, seen[most] + 1)
+
+    def kept(node: _CallNode) -> tuple[Box, ...]:
+        shown = sorted((item for item in node.below.items() if item[1].looks >= least), key=lambda item: -item[1].looks)
+        return tuple(box(call, each, node.looks) for call, each in shown)
+
+    def box(call: Call, node: _CallNode, within: int) -> Box:
+        name, place = call.function or "?", short_file(call.file) + (f":{call.line}" if call.line else "")
         says = "\n".join(filter(None, (f"{place} in {name}", call.text, _spent(node.looks, whole, of))))
         kind, width = "own" if is_users(call) else "library", 100 * node.looks / max(1, within)
-        boxes.append(Box(name, place, says, kind, node.looks, width, _boxes(node.below, node.looks, whole, of)))
-    return tuple(boxes)
+        return Box(name, place, says, kind, node.looks, width, kept(node))
+
+    return kept(root)
 
 
 def _spent(looks: int, whole: int, of: str) -> str:

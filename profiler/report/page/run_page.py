@@ -1,7 +1,5 @@
 """The page of a run: verdict, where the time went, what to change, the time from start to end, all other figures.
 
-Pictures that need no script, as SVG within the page. They are made of numbers alone.
-
 A timeline as the page's scripts draw it, within a budget whatever the length of the run. Times are ms since the
 begin of the job's first window, on one axis for the ranks of all hosts. Parts of the time are sums per bin; step by
 step they are in the trace (`report/export/trace.py`).
@@ -10,14 +8,12 @@ step they are in the trace (`report/export/trace.py`).
 from __future__ import annotations
 
 import base64
-import math
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from markupsafe import Markup
 
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.run.analysis import Analysis
@@ -27,15 +23,13 @@ from ...analyse.timeline.timeline import (
     Timeline,
     bins_of,
     lines_of,
-    parts_of,
     ranks_with_steps,
     timelines,
-    utilisation_of,
 )
 from ...record.code import Code
 from ...record.files import plain
 from ...record.run import Run
-from ..document import Caution, Section, blocks_of_kind, code_rows, said_of, time_lines
+from ..document import Caution, blocks_of_kind, code_rows, said_of, time_lines
 from ..documents.run import FEW_STEPS, pace, rate_now, run_document, time_parts, time_remarks
 from ..export.steps import axis_of
 from ..render import page_sections
@@ -103,91 +97,19 @@ def _rank(timeline: Timeline, origin: int, among: int) -> dict[str, Any]:
     }
 
 
-WIDTH, HEIGHT = 1000, 150
-COLUMNS = 250
-POINTS = 500
-LEAST_CLASSES = 6
 _UNITS = ((3_600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"))
 
 
-def over_time(timeline: Timeline) -> tuple[Markup, bool]:
-    """Draw the parts of the time from start to end, stacked; and say whether measured utilisation is a line."""
-    edges_ns, parts = parts_of(timeline, COLUMNS)
-    width = np.diff(edges_ns)
-    count = len(width)
-    base = np.zeros(count)
-    shapes = []
-    for part in (*PARTS, UNTOLD):
-        if part not in parts or not parts[part].any():
-            continue
-        top = base + parts[part] / width
-        shapes.append(f'<path class="part-{part}" fill="var(--part)" d="{_area(base, top)}"/>')
-        base = top
-    line = next(utilisation_of(timeline, POINTS), None)
-    if line is not None:
-        span = timeline.end_ns - timeline.begin_ns
-        xs = WIDTH * (line.t_ns - timeline.begin_ns) / span
-        shapes.append(f'<path d="{_trace(xs, line.values)}" fill="none" stroke="var(--text)" stroke-width="1.2"/>')
-    axis = _time_axis((timeline.end_ns - timeline.begin_ns) / 1e9)
-    return _picture("Where the time went, from start to end", "".join(shapes) + axis), line is not None
-
-
-def gap_histogram(gaps_ns: npt.NDArray[np.int64]) -> Markup:
-    """Draw the time lost in the device's gaps by their length, each class twice as long as the last."""
+def gap_classes(gaps_ns: npt.NDArray[np.int64]) -> Iterator[tuple[str, int, str, float]]:
+    """Sort the device's gaps by their length, each class twice as long as the last: its bounds, how many there are, how
+    long they are together, and that in percent of the class with the most."""
     lengths = gaps_ns / 1e6
-    lowest = math.floor(math.log2(lengths.min()))
-    classes = math.floor(math.log2(lengths.max())) - lowest + 1
-    which = np.floor(np.log2(lengths)).astype(int) - lowest
-    lost = np.bincount(which, lengths, minlength=classes)
-    number = np.bincount(which, minlength=classes)
-    room = WIDTH / max(LEAST_CLASSES, classes)
-    bars = []
-    for n in range(classes):
-        height = (HEIGHT - 18) * lost[n] / lost.max()
-        x, label = n * room, _length(2.0 ** (lowest + n))
-        title = f"{number[n]} of {label} to {_length(2.0 ** (lowest + n + 1))}: {_length(lost[n])} together"
-        bars.append(
-            f'<g><title>{title}</title><rect x="{x + 2:.1f}" y="{HEIGHT - height:.1f}" width="{room - 4:.1f}" '
-            f'height="{height:.1f}" fill="var(--input)"/>'
-        )
-        if number[n]:
-            said = f"{number[n]}: {_length(lost[n])}"
-            bars.append(f'<text x="{x + room / 2:.1f}" y="{HEIGHT - height - 4:.1f}" {_MIDDLE}>{said}</text>')
-        bars.append(f'<text x="{x + 2:.1f}" y="{HEIGHT + 14}">{label}</text></g>')
-    x, anchor = classes * room - 2, "end" if classes >= LEAST_CLASSES else "start"
-    bars.append(f'<text x="{x:.1f}" y="{HEIGHT + 14}" text-anchor="{anchor}">{_length(lengths.max())}</text>')
-    return _picture("Time lost in gaps, by their length; above each bar how many and how long together", "".join(bars))
-
-
-_MIDDLE = 'text-anchor="middle"'
-
-
-def _area(low: np.ndarray, high: np.ndarray) -> str:
-    """Draw the steps of one part, along the top and back along the bottom."""
-    room = WIDTH / len(low)
-    there = "".join(f"V{HEIGHT * (1 - y):.1f}h{room:.3g}" for y in high)
-    back = "".join(f"V{HEIGHT * (1 - y):.1f}h{-room:.3g}" for y in low[::-1])
-    return f"M0 {HEIGHT * (1 - high[0]):.1f}{there}{back}z"
-
-
-def _trace(xs: np.ndarray, percents: np.ndarray) -> str:
-    """Draw a line, broken where nothing was measured."""
-    drawn, pen = [], "M"
-    for x, y in zip(xs, percents, strict=True):
-        known = not math.isnan(y)
-        if known:
-            drawn.append(f"{pen}{x:.1f} {HEIGHT * (1 - y / 100):.1f}")
-        pen = "L" if known else "M"
-    return "".join(drawn)
-
-
-def _time_axis(seconds: float) -> str:
-    marks = []
-    for n in range(6):
-        anchor = "start" if n == 0 else "end" if n == 5 else "middle"
-        words = duration(seconds * n / 5)
-        marks.append(f'<text x="{WIDTH * n / 5:.0f}" y="{HEIGHT + 14}" text-anchor="{anchor}">{words}</text>')
-    return "".join(marks)
+    which = np.floor(np.log2(lengths)).astype(int)
+    lowest = int(which.min())
+    lost, number = np.bincount(which - lowest, lengths), np.bincount(which - lowest)
+    for n in range(len(lost)):
+        bounds = f"{_length(2.0 ** (lowest + n))} to {_length(2.0 ** (lowest + n + 1))}"
+        yield bounds, int(number[n]), _length(lost[n]), 100 * float(lost[n] / lost.max())
 
 
 def duration(seconds: float) -> str:
@@ -200,10 +122,6 @@ def duration(seconds: float) -> str:
 
 def _length(ms: float) -> str:
     return duration(ms / 1e3) if ms >= 1 else f"{ms:.2g} ms"
-
-
-def _picture(title: str, drawing: str) -> Markup:
-    return Markup(f'<svg viewBox="0 0 {WIDTH} {HEIGHT + 18}" role="img" aria-label="{title}">{drawing}</svg>')
 
 
 _ELSEWHERE = {"format", "version", "fields", "clock", "notices", "command", "id", "whyidle", "python", "torch"}
@@ -275,8 +193,8 @@ def _short(value: Any) -> str:
 
 
 SCRIPTS = ("uPlot.iife.min.js", "unpack.js", "words.js", "colours.js", "timeline.js")
-DRAWN_HERE = ("What to change", "Lines of code", "Evidence", "Also found")
-"""Titles of sections that this page draws itself."""
+DRAWN_HERE = ("Where the time went", "What to change", "Lines of code", "Evidence", "Also found")
+"""How titles of sections begin that this page draws itself."""
 
 
 def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> str:
@@ -289,11 +207,10 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
     chosen = [*first[:-1], job.lead] if job is not None and job.lead in ranks[MOST_RANKS:] else first
     over = timelines(analysis, runs, chosen)
     lead = next((each for each in over if job is not None and each.rank == job.lead), over[0] if over else None)
-    overview, utilisation_drawn = (None, False) if lead is None else over_time(lead)
     leading = ranks_figures.leading(analysis, runs)
     stacks = None if leading is None or facts is None else stacks_of(*leading, facts.parts)
-    below = [each for each in document.blocks if not isinstance(each, Section) or each.title not in DRAWN_HERE]
     others = [found for found in analysis.findings if found is not verdict]
+    sections = page_sections(document.blocks)
     gaps_ns = None if facts is None or not facts.told_apart else facts.parts.gaps_ns
     why: tuple[Sequence[Any], Sequence[str]] = (), ()
     if facts is not None:
@@ -306,7 +223,6 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         scripts=(*(SCRIPTS if over else ()), *(["flame.js"] if stacks is not None else ())),
         styles=(*(("uPlot.min.css", "timeline.css") if over else ()), *(["flame.css"] if stacks is not None else ())),
         cautions=blocks_of_kind(document, Caution),
-        emulated=facts is not None and facts.device_kind == "emulated",
         cost=cost,
         verdict=verdict,
         shares=shares,
@@ -318,15 +234,13 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         others=[(found, said_of(found.next, now)) for found in others],
         stacks=stacks,
         tiles=list(_tiles(analysis, facts)),
-        overview=overview,
-        utilisation_drawn=utilisation_drawn,
         parts_shown=[] if lead is None else [part for part in (*PARTS, UNTOLD) if len(lead.parts.get(part, ()))],
         waiter="" if facts is None else facts.waiter,
         several=len(over) > 1,
         left_out_ranks=max(0, len(ranks) - len(over)),
         lead=None if lead is None else lead.rank,
-        gaps=None if gaps_ns is None or not len(gaps_ns) else gap_histogram(gaps_ns),
-        further=[section for section in page_sections(below) if section.title],
+        gaps=None if gaps_ns is None or not len(gaps_ns) else list(gap_classes(gaps_ns)),
+        further=[each for each in sections if each.title and not each.title.startswith(DRAWN_HERE)],
         environment=environment_of(analysis),
         settings=settings_of(analysis),
     )

@@ -32,14 +32,14 @@ class Scale:
             return NOT_MEASURED
         return f"{estimate.value / self.microseconds:{sign}z.{self.decimals}f}"
 
-    def spread(self, estimate: Estimate | None, mark: str = "±") -> str:
+    def spread(self, estimate: Estimate | None) -> str:
         """Half the interval, its longer half; empty where there is none."""
         if not known(estimate) or not math.isfinite(half := half_width(estimate)):
             return ""
         least = 10.0**-self.decimals
         half /= self.microseconds
         # Not nothing, only less than what is written.
-        return f"{mark}<{least:.{self.decimals}f}" if 0 < half < least / 2 else f"{mark}{half:.{self.decimals}f}"
+        return f"±<{least:.{self.decimals}f}" if 0 < half < least / 2 else f"±{half:.{self.decimals}f}"
 
 
 def scale_of(verdicts: Iterable[BatchVerdict]) -> Scale:

@@ -20,7 +20,7 @@ from whyidle.analyse.run.resource_usage import Sampled
 from whyidle.analyse.statistics import Estimate, wilson
 from whyidle.record.run import ProcessStates, create_run, open_run, write_states
 from whyidle.record.stacks import Call, CallStack
-from whyidle.report.contract import attached as attach_json
+from whyidle.report.contract import run as run_json
 from whyidle.report.documents.attached import attached_document
 
 CHECKING = stack("/home/me/checks.py:check", text="table = {}")
@@ -258,7 +258,7 @@ def test_a_recorded_folder_is_read_back_into_shares_workers_and_text_without_con
     verdict = verdict_of(found, findings)
     assert verdict.cause == "input.too_few_workers"
     assert "\x1b" not in rendered(attached_document(found, verdict, findings), 100)
-    content = attach_json.report(found, verdict, findings)
+    content = run_json.attached_report(found, verdict, findings)
     assert content["trainers"][0]["shares"]["data wait"]["share"] == 0.6
     assert content["verdict"]["cause"] == "input.too_few_workers"
 

@@ -23,7 +23,7 @@ from whyidle.analyse.speedup import Speedup
 from whyidle.errors import WhyidleError
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.run import SampledDevice, create_run, note_devices, open_run, sampled_devices, update_run
-from whyidle.report.contract import diff as diff_json
+from whyidle.report.contract import run as run_json
 from whyidle.report.contract.encode import builtins
 from whyidle.report.documents.diff import diff_document, headline, moved
 from whyidle.scenarios.planted import MS, Step, train
@@ -318,7 +318,7 @@ def test_advice_that_was_followed_is_held_against_its_promise(
     if kept is not None:
         assert kept.measured.low <= TRUTH <= kept.measured.high
         assert kept.cause in {each.cause for each in of_a}
-    told = builtins(diff_json.difference(found))["promise"]
+    told = builtins(run_json.difference(found))["promise"]
     assert (told and (told["advice"]["change"], told["is_set"], told["kept"])) == followed
 
 

@@ -63,7 +63,7 @@ def test_a_tuning_has_no_such_format(format_: str, tmp_path: Path, capsys: pytes
 def test_a_folder_that_is_a_file_is_refused(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "my.py").write_text("pass")
     told = said(capsys, "report", recorded, "--format", "csv", "-o", f"{tmp_path / 'my.py'}/")
-    assert "my.py: File exists. Name another" in told
+    assert "my.py: Not a directory. Name another" in told
     assert (tmp_path / "my.py").read_text() == "pass"
 
 

@@ -14,13 +14,11 @@ import pytest
 
 from whyidle.analyse.causes.finding import Finding, Next
 from whyidle.analyse.cells.cost import Price, spent
-from whyidle.analyse.diff.check import LimitCheck
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.resource_usage import WorkerDeath
 from whyidle.analyse.speedup import Speedup
 from whyidle.record.check import Check
 from whyidle.record.run import open_run
-from whyidle.report.contract import checks
 from whyidle.report.contract.encode import builtins, cause, next_of
 from whyidle.report.contract.run import report
 
@@ -32,18 +30,13 @@ SHARED = frozenset((*cause(Finding("none", "", 0.0, 1.0)), *next_of(CHANGE), "va
 VALUES = re.compile(r': "[^"]*"(?: \| "[^"]*")*|\["\w+"\]')
 
 
-LIMIT = LimitCheck("min-busy-pct", "device busy", "failed", False, 40.0, 50.0, at_most=False, unit="%")
-
-
-@pytest.mark.parametrize(
-    ("page", "found"),
-    [
-        ("check", checks.of_run("runs/a", [LIMIT], False)),
-        ("doctor", checks.of_machine([Check("CPU", "Steal", "ok", "Little.")])),
-    ],
-)
-def test_a_page_names_the_keys_of_its_json_alone(page: str, found: dict[str, Any]) -> None:
-    assert_names_all(page, keys_within(builtins(found)), SHARED)
+def test_the_pages_of_checks_name_their_keys_alone() -> None:
+    assert_names_all("check", keys_within(json.loads((EXPECTED / "check" / "passes.json").read_text())), SHARED)
+    machine = {"format": "whyidle-doctor", "version": 1, "checks": [Check("CPU", "Steal", "ok", "Little.")]}
+    told = builtins(machine)
+    values = {"group": "CPU", "name": "Steal", "status": "ok", "says": "Little.", "lost": "", "fix": "", "values": {}}
+    assert told["checks"] == [values]
+    assert_names_all("doctor", keys_within(told), SHARED)
 
 
 def test_the_page_of_diff_names_the_keys_of_differences_that_are_kept() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from support.rendered import rendered
 from whyidle.record.check import Check
-from whyidle.report.contract import checks as check_json
-from whyidle.report.contract.encode import builtins
 from whyidle.report.documents.checks import doctor_document
 
 CHECKS = [
@@ -51,12 +49,3 @@ def test_nothing_found_acts_on_the_terminal_or_is_taken_for_markup() -> None:
     assert "\x07" not in text
     assert "a [bold]b[/bold]?" in text
     assert "[link=http://x]d" in text
-
-
-def test_the_json_holds_every_check_with_its_figures() -> None:
-    content = builtins(check_json.of_machine(CHECKS))
-    assert (content["format"], content["version"]) == ("whyidle-doctor", 1)
-    group, says = "Accelerator", "Driver 550, it shows 1 GPU."
-    told = {"group": group, "name": "NVIDIA driver", "status": "ok", "says": says, "lost": "", "fix": ""}
-    assert content["checks"][0] == told | {"values": {"gpus": 1}}
-    assert content["checks"][3]["values"] == {"steal_pct": None}

@@ -11,16 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.crafted import records_of
+from support.crafted import add
 from support.page_content import Element, parsed
 from support.stacks import BACKWARD, TORCH, record_threads, stack
 from whyidle.analyse.attached.attached import attached
 from whyidle.analyse.attached.causes import findings_of, verdict_of
-from whyidle.analyse.attached.series import MOST_VALUES, Series, series_of
 from whyidle.analyse.attached.trainers import SeenThread
 from whyidle.commands.main import main
 from whyidle.record.run import ProcessStates, Run, create_run, open_run, write_states
-from whyidle.record.schema import HOST
+from whyidle.record.schema import DEVICE, HOST
 from whyidle.record.stacks import Call
 from whyidle.report.page import attach_page
 
@@ -44,37 +43,24 @@ def shown(run: Run) -> Element:
     return parsed(attach_page.page(run, seen, verdict_of(seen, findings), findings))
 
 
-def series(t_ns: np.ndarray, cpu_ns: np.ndarray) -> Series:
-    """Of a run of which the sampler saw the host alone."""
-    host = records_of(
-        HOST, [{"t_ns": t, "tree_cpu_ns": cpu} for t, cpu in zip(t_ns.tolist(), cpu_ns.tolist(), strict=True)]
-    )
-
-    class Recorded:
-        def records(self, kind: Any) -> np.ndarray:
-            return host if kind is HOST else np.empty(0, dtype=kind.dtype)
-
-    (found,) = series_of(Recorded())  # type: ignore[arg-type]
-    return found
-
-
-def test_cpus_are_the_counters_slopes_and_an_hour_takes_no_more_room_than_a_minute() -> None:
-    for looks in (200, 20_000):
-        t_ns = 200_000_000 * np.arange(looks)
-        busy = np.where(np.arange(looks) < looks // 2, 0.5, 2.0)
-        cpus = series(t_ns, np.cumsum(200_000_000 * busy).astype(np.int64))
-        assert cpus.unit == "CPUs"
-        assert len(cpus.values) <= MOST_VALUES
-        assert cpus.mean == pytest.approx(1.25, abs=0.02)
-        assert [cpus.values[1], cpus.values[-1]] == pytest.approx([0.5, 2.0])
-        assert cpus.seconds == pytest.approx(0.2 * (looks - 2))
-
-
-def test_time_without_looks_is_a_gap_in_the_curve() -> None:
-    t_ns = 1_000_000_000 * np.array([0, 1, 2, 3, 60, 61, 62])
-    curve = attach_page._curve(series(t_ns, t_ns))
-    assert curve.count("M") == 2
-    assert not any(math.isnan(float(number)) for number in re.findall(r"[\d.]+", curve))
+@pytest.mark.parametrize("looks", [200, 20_000])
+def test_cpus_are_the_counters_slopes_and_time_without_looks_is_a_gap_in_the_curve(tmp_path: Path, looks: int) -> None:
+    run = recorded(tmp_path / "run", [])
+    at = 200_000_000 * np.arange(looks)
+    at[looks // 2 :] += 3_000_000_000
+    used = np.cumsum(200_000_000 * np.where(np.arange(looks) < looks // 2, 0.5, 2.0)).astype(np.int64)
+    rows = zip(at.tolist(), used.tolist(), strict=True)
+    add(run.folder, HOST, [{"t_ns": t_ns, "tree_cpu_ns": cpu_ns} for t_ns, cpu_ns in rows])
+    add(run.folder, DEVICE, [{"t_ns": t_ns, "device": 1, "utilisation_pct": 50.0} for t_ns in at.tolist()])
+    cpus, used_pct = attach_page.series_of(run)
+    assert (used_pct.name, used_pct.unit, used_pct.mean) == ("GPU 1: utilisation (NVML)", "%", 50.0)
+    assert used_pct.path.startswith("M0.0 50.0h1L")
+    assert (cpus.name, cpus.unit) == ("CPUs this job uses", "CPUs")
+    assert (cpus.mean, cpus.highest) == (pytest.approx(1.25, abs=0.02), 2.0)
+    assert cpus.seconds == pytest.approx(0.2 * (looks - 2) + 3)
+    assert cpus.path.count("M") == 2
+    assert cpus.path.count("L") < attach_page.MOST_VALUES
+    assert not any(math.isnan(float(number)) for number in re.findall(r"[\d.]+", cpus.path))
 
 
 def test_without_stacks_and_samples_the_page_says_what_is_known(tmp_path: Path) -> None:

@@ -140,7 +140,4 @@ class TimeLine {
   }
 }
 
-const timelinePlace = document.getElementById("timeline");
-timelinePlace.hidden = false;
-document.getElementById("static-overview").hidden = true;
-new TimeLine(timelinePlace);
+new TimeLine(document.getElementById("timeline"));
