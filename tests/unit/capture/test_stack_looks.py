@@ -245,7 +245,9 @@ def test_frames_of_whyidle_are_left_out_and_functions_named_in_full_from_their_s
     assert (tuple(outer), call.function, call.line) == (MAIN, "Shards.__getitem__", 3)
 
 
-@pytest.mark.parametrize(("trainings", "whose"), [(None, LAUNCHER), (lambda: {TRAINING: TRAINING}, TRAINING)])
+@pytest.mark.parametrize(
+    ("trainings", "whose"), [(None, LAUNCHER), (lambda: {TRAINING: TRAINING}, TRAINING)], ids=["nobody", "told"]
+)
 def test_until_a_process_says_that_it_trains_the_first_counts_as_it_or_who_is_told(
     watched: Callable[..., Watched], trainings: Callable[[], dict[int, int]] | None, whose: int
 ) -> None:

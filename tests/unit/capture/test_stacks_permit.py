@@ -58,7 +58,7 @@ def test_where_the_rule_is_another_one_the_kernel_is_not_asked(
     assert asked == []
 
 
-@pytest.mark.parametrize("told", [f"{os.getpid()} pid:[1]", None, "nonsense"])
+@pytest.mark.parametrize("told", [f"{os.getpid()} pid:[1]", None, "nonsense"], ids=["elsewhere", "unseen", "nonsense"])
 def test_a_number_of_another_namespace_means_another_process(
     asked: list[tuple[int, ...]], scope: Path, told: str | None
 ) -> None:
