@@ -21,6 +21,8 @@ from ..run.window import Window
 from .finding import Finding
 
 Known = TypeVar("Known")
+OF_THE_MACHINE = ("input.foreign_load", "input.cpu_quota", "input.affinity")
+"""Causes of a wait that no setting of a loader ends."""
 
 
 def unknown(kind: type[Known], **known: Any) -> Known:
@@ -79,6 +81,8 @@ def evaluation_facts(facts: Facts, evaluation: Evaluation) -> Facts:
 
 
 def of_validation(found: Finding) -> str:
-    """Return the first change to the loader that a validation iterates over, in words."""
+    """Return the first change that ends a validation's wait, in words: to its loader, or to the machine."""
     change = found.next[0].change
+    if found.cause in OF_THE_MACHINE:
+        return change
     return f"For the validation loader: {change[0].lower()}{change[1:]}"

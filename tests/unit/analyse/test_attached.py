@@ -450,3 +450,15 @@ def test_a_validation_s_waits_are_the_boundary_s_with_the_loader_s_cause_as_evid
     assert (verdict.cause, verdict.share) == ("host.boundary", 0.5)
     assert [each.value for each in verdict.evidence if each.what.startswith("Cause of")] == ([inner] if inner else [])
     assert verdict.next[-1].change == "Validate less often, or on a part of the data"
+
+
+@pytest.mark.parametrize(
+    ("busy_pct", "change"),
+    [(0.0, "For the validation loader: set `num_workers="), (99.0, "Run it where nothing else runs")],
+)
+def test_a_validation_that_others_hold_up_is_not_told_to_change_its_loader(busy_pct: float, change: str) -> None:
+    waiting = {"validation wait": 0.5, **COMPUTING}
+    queued = workers(cpu=Cpu(0.4, 0.5, 0.0))
+    verdict = judge(seen(trainer(waiting, workers=queued), sampled=host(machine_busy_pct=busy_pct)))
+    assert verdict.cause == "host.boundary"
+    assert verdict.next[0].change.startswith(change)
