@@ -39,8 +39,6 @@ class Truth:
     needs: str = ""
     says: str = ""
     """Part of a note that the report must have."""
-    module: bool = False
-    """Run by `python -m`."""
     input_known: bool = True
     made_aside: bool = False
     """Batches are made in other processes or threads: between two steps the training waits for one."""
@@ -68,18 +66,11 @@ TRUTHS = {
         60, 5, workers=0, missing=1, says="forward pass runs between the optimizer and the next fetch", variant=True
     ),
     "infinite_cycle": Truth(60, 4, workers=0),
-    "gan": Truth(40, 5, workers=0, variant=True),
-    "cyclegan": Truth(60, 2, workers=0, variant=True),
-    "semi_supervised": Truth(50, 3, workers=0, variant=True),
     "accumulation": Truth(60, 4, workers=0),
-    "grad_scaler": Truth(60, 3, workers=0, variant=True),
     "nested_validation": Truth(70, 3, workers=0),
-    "iterable_dataset": Truth(50, 5, workers=0, variant=True),
     "lbfgs": Truth(40, 4, workers=0),
-    "manual_sgd": Truth(50, 4, workers=0, variant=True),
     # Its thread is known to train once it did.
     "thread_fit": Truth(49, 4, workers=0, says="The training runs in thread"),
-    "notebook": Truth(40, 8, workers=0, module=True, variant=True),
     "compiled_step": Truth(120, 4, workers=0, compiler=True),
     # Steps are taken from optimizer steps once there were three of those.
     "get_batch": Truth(57, None, (), says=NO_LOADER, input_known=False),
@@ -126,17 +117,15 @@ def _recorded(name: str, folder: Path) -> tuple[Analysis, Stamps]:
     """The recording of a program, and its own stamps."""
     truth, own = TRUTHS.get(name, Truth(None, None, compiler=True)), folder / "truth"
     own.mkdir()
-    command = ["-m", name] if truth.module else [str(PROGRAMS / f"{name}.py")]
     settings = {
         "PLANTED_TRUTH": str(own),
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(PROGRAMS),
         "HF_HOME": str(folder / "hf"),
         "HF_HUB_OFFLINE": "1",
     }
     if not truth.compiler:
         settings["PLANTED_WITHOUT_COMPILER"] = "1"
-    done = warm.run(folder / "run", sys.executable, *command, env=os.environ | settings, cwd=folder)
+    done = warm.run(folder / "run", sys.executable, PROGRAMS / f"{name}.py", env=os.environ | settings, cwd=folder)
     assert done.returncode == 0, done.stderr
     return analyse(open_run(folder / "run")), written(own)
 
