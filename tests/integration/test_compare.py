@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -18,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from support.runs import WHYIDLE, mistaken
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.commands.main import main
@@ -26,7 +26,6 @@ from whyidle.record.schema import BATCH, HOST, SPAN, STEP, SpanKind
 
 # Several trainings are started one after the other, each of which imports torch.
 pytestmark = pytest.mark.timeout(1200)
-WHYIDLE = (sys.executable, "-m", "whyidle")
 
 
 def whyidle(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -35,17 +34,6 @@ def whyidle(*arguments: object) -> subprocess.CompletedProcess[str]:
     with redirect_stdout(io.StringIO()) as shown, redirect_stderr(io.StringIO()) as said:
         code = main(words)
     return subprocess.CompletedProcess(words, code, shown.getvalue(), said.getvalue())
-
-
-def mistaken(capfd: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """What a command that is a mistake says, run in this process: importing torch takes longer than saying it."""
-    try:
-        code = main([str(argument) for argument in arguments])
-    except SystemExit as ended:  # of argparse
-        code = int(ended.code or 0)
-    shown, said = capfd.readouterr()
-    assert (code, shown) == (2, "")
-    return said
 
 
 @pytest.fixture(scope="module")
@@ -218,52 +206,38 @@ def _mentions(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("words", "said"),
     [
-        (["--data", "/no/such/folder"], "/no/such/folder"),
-        (["--device", "emulated:nosuch"], "nosuch"),
-        (["--device", "cuda:99"], "cuda"),
-        (["--pipelines", "naive,nosuch"], "unknown loader 'nosuch'"),
-        (["--net", "resnet"], "has no net 'resnet'"),
+        ("compare ssd --device emulated:nosuch", "nosuch"),
+        ("compare ssd --device cuda:99", "cuda"),
+        ("compare ssd --pipelines naive,nosuch", "unknown loader 'nosuch'"),
+        ("compare ssd --net resnet", "has no net 'resnet'"),
+        ("compare ssd --batch-sizes 0", "0"),
+        ("data nosuch --out x", "nosuch"),
+        ("data ssd --check /no/such/folder", "/no/such/folder"),
+        ("data ssd --out /proc/nowhere", "/proc/nowhere"),
     ],
 )
 def test_a_users_mistake_is_one_message_and_nothing_is_made(
-    images: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], change: list[str], said: str
+    images: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    said: str,
 ) -> None:
-    out = tmp_path / "out"
-    told = mistaken(capfd, "compare", "ssd", "--data", images, "--out", out, *change)
-    assert told.startswith("whyidle: ")
-    assert said in told
-    assert len(told.strip().splitlines()) == 1
-    assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["compare", "nosuch", "--data", "."],
-        ["report", "/no/such/run"],
-        ["live", "/no/such/run"],
-        ["live"],
-        ["data", "ssd"],
-        ["data", "nosuch", "--out", "x"],
-        ["data", "ssd", "--check", "/no/such/folder"],
-        ["data", "ssd", "--out", "/proc/nowhere"],
-        ["compare", "ssd", "--data", ".", "--batch-sizes", "0"],
-        ["nosuch"],
-    ],
-    ids=" ".join,
-)
-def test_no_mistake_shows_a_traceback(capfd: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    assert "Traceback" not in mistaken(capfd, *arguments)
+    monkeypatch.chdir(tmp_path)
+    where = ["--data", images, "--out", "out"] if words.startswith("compare") else []
+    assert said in mistaken(capsys, *words.split(), *where)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_holds_a_comparison_is_left_alone(
-    table: tuple[Path, dict[str, Any], str], images: Path, capfd: pytest.CaptureFixture[str]
+    table: tuple[Path, dict[str, Any], str], images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, _, _ = table
     before = (out / "comparison.json").read_bytes()
-    assert "already holds a comparison" in mistaken(capfd, "compare", "ssd", "--data", images, "--out", out)
+    assert "already holds a comparison" in mistaken(capsys, "compare", "ssd", "--data", images, "--out", out)
     assert (out / "comparison.json").read_bytes() == before
 
 
@@ -303,14 +277,3 @@ def test_the_users_own_device_and_data_are_used_as_far_as_they_go(images: Path, 
     for name in names[:3]:
         assert any(name in line for line in told)
     assert result["dataset"]["images"] == len(names) - 2
-
-
-def test_scenarios_lists_what_the_contract_says(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["scenarios", "--json"]) == 0
-    listed = json.loads(capfd.readouterr().out)
-    studies = ["ssd", "fashion-mnist", "convnets", "cost"]
-    assert [s["name"] for s in listed["scenarios"]] == studies
-    assert set(listed["scenarios"][0]) == {"name", "study", "question", "nets", "data", "experiments"}
-    names = {d["name"] for d in listed["devices"]}
-    assert {"cpu", "cuda", "emulated:v100", "emulated:titanx", "emulated:k80"} <= names
-    assert all(set(d) == {"name", "kind", "source"} and d["source"] for d in listed["devices"])

@@ -12,6 +12,8 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from whyidle.commands.main import main
 
 WHYIDLE = [sys.executable, "-m", "whyidle"]
@@ -52,3 +54,16 @@ def report(folder: Path) -> dict[str, Any]:
     with redirect_stdout(io.StringIO()) as shown:
         assert main(["report", str(folder), "--json"]) == 0
     return dict(json.loads(shown.getvalue()))
+
+
+def mistaken(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """What is said, in one line, of a command that is a mistake: it prints nothing else, and ends with 2."""
+    capsys.readouterr()
+    try:
+        code = main([str(word) for word in words])
+    except SystemExit as ended:  # of argparse
+        code = int(ended.code or 0)
+    shown = capsys.readouterr()
+    assert (code, shown.out) == (2, "")
+    assert "Traceback" not in shown.err
+    return " ".join(shown.err.split())
