@@ -12,7 +12,7 @@ import pytest
 
 import support.runs as runs
 import support.warm as warm
-from support.runs import WHYIDLE, WITHOUT_COMPILER, report
+from support.runs import WHYIDLE, WITHOUT_COMPILER, report, steps_of
 from support.small_disk import small_disk
 from support.warm import run
 
@@ -61,11 +61,6 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> str:
     done = warm.bare(*command[1:])
     assert done.returncode == 5, done.stderr
     return done.stdout
-
-
-def steps_of(folder: Path) -> int:
-    window = report(folder)["window"]
-    return int(window["steps"] + window["warmup_steps"])
 
 
 def notes_of(folder: Path) -> str:

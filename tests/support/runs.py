@@ -56,6 +56,12 @@ def report(folder: Path) -> dict[str, Any]:
     return dict(json.loads(shown.getvalue()))
 
 
+def steps_of(folder: Path) -> int:
+    """All steps that a recording has, with the warm-up."""
+    window = report(folder)["window"]
+    return int(window["steps"] + window["warmup_steps"])
+
+
 def mistaken(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     """What is said, in one line, of a command that is a mistake: it prints nothing else, and ends with 2."""
     capsys.readouterr()
