@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
-from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from support.runs import WITHOUT_COMPILER
 from whyidle.capture.bootstrap import RUN, environment
-from whyidle.commands.tune import scenario_job
 from whyidle.tune.batch import Climb, ProbeOutcome, child_probe
 from whyidle.tune.training import Launch
 
@@ -131,38 +129,3 @@ def test_the_largest_samples_come_first_and_other_loaders_keep_their_size(tmp_pa
     lines = seen.read_text().splitlines()
     assert lines[0] == "five 5"
     assert lines[1:4] == ["2999 17 5 2999", "17 5 2999 17", "8 9 10 11"]
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Path:
-    """An accelerator as the H200, of which 4 GB are left."""
-    text = (resources.files("whyidle.devices.profiles") / "h200.toml").read_text()
-    assert "150754820096" in text
-    path = tmp_path / "small.toml"
-    path.write_text(text.replace("150754820096", "4000000000"))
-    return path
-
-
-@pytest.mark.slow
-def test_an_emulated_devices_memory_bounds_the_batch_of_a_scenario(small: Path, images: Path, tmp_path: Path) -> None:
-    asked = {
-        "scenario": "ssd",
-        "net": "ssd300",
-        "device": f"emulated:{small}",
-        "data": str(images),
-        "pipelines": ["workers"],
-        "batch_size": 2,
-        "workers": 0,
-        "prefetch": 2,
-        "augment": False,
-        "limit": None,
-        "seed": 0,
-        "notices": [],
-    }
-    probe = child_probe(scenario_job(asked, None).launch, tmp_path / "probes", 2)
-    within, beyond = probe(2, SECONDS), probe(40, SECONDS)
-    assert within.outcome == ProbeOutcome.OK
-    assert within.on_device
-    assert within.capacity_bytes == 4_000_000_000
-    assert beyond.outcome == ProbeOutcome.OOM
-    assert "has 4.0 GB; this batch needs" in beyond.reason
