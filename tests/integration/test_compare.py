@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from support.fakes.driver import wait_for
 from support.runs import WHYIDLE, mistaken
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import PARTS
@@ -161,13 +161,11 @@ def test_a_training_that_is_killed_is_a_cell_and_ctrl_c_keeps_what_was_measured_
 
 def _trained(folder: Path, steps: int) -> Path:
     """The file of a training's steps, once it has more than so many."""
-    deadline = time.monotonic() + 250
-    while time.monotonic() < deadline:
-        files = list(folder.glob("step-*.rec"))
-        if files and (not steps or len(open_run(folder).records(STEP)) > steps):
-            return files[0]
-        time.sleep(0.05)
-    raise AssertionError(f"{folder} has no {steps} steps")
+    wait_for(
+        lambda: any(folder.glob("step-*.rec")) and (not steps or len(open_run(folder).records(STEP)) > steps),
+        seconds=250,
+    )
+    return next(folder.glob("step-*.rec"))
 
 
 @pytest.mark.slow
@@ -189,20 +187,16 @@ def test_nothing_goes_on_when_the_command_itself_is_killed(images: Path, tmp_pat
 
 def _nothing_goes_on(folder: Path) -> None:
     """What ends by itself once the command has ended is waited for."""
-    deadline = time.monotonic() + 120
-    while held := _mentions(folder):
-        assert time.monotonic() < deadline, held
-        time.sleep(0.2)
 
+    def held() -> bool:
+        """Whether some process still holds something open in the folder."""
+        for link in Path("/proc").glob("[0-9]*/fd/*"):
+            with contextlib.suppress(OSError):
+                if str(link.readlink()).startswith(str(folder)):
+                    return True
+        return False
 
-def _mentions(folder: Path) -> list[str]:
-    """Files of processes that still hold something open in a folder."""
-    held = []
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):
-            if str(link.readlink()).startswith(str(folder)):
-                held.append(str(link))
-    return held
+    wait_for(lambda: not held(), f"processes that hold files in {folder}")
 
 
 @pytest.mark.parametrize(

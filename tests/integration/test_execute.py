@@ -10,19 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from support.fakes.driver import wait_for
+from support.fakes.driver import alive, wait_for
 from whyidle_bench.execute import TOOK_TOO_LONG, execute
 
 FORKS = "import os, time; os.fork(); os.write(1, b'%d\\n' % os.getpid()); time.sleep(600)"
 """A program that starts another, and says both numbers, each in one write: without buffers `print` makes two."""
-
-
-def _gone(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return True
-    return state == "Z"
 
 
 def _said(output: Path) -> set[int]:
@@ -58,7 +50,7 @@ def test_what_takes_too_long_or_is_interrupted_is_ended_with_all_that_it_started
             execute(command, tmp_path, output)
     else:
         assert execute(command, tmp_path, output) == TOOK_TOO_LONG
-    wait_for(lambda: all(map(_gone, _said(output))))
+    wait_for(lambda: not any(map(alive, _said(output))))
 
 
 def test_a_benchmark_that_is_told_to_end_leaves_nothing_running(tmp_path: Path) -> None:
@@ -75,4 +67,4 @@ def test_a_benchmark_that_is_told_to_end_leaves_nothing_running(tmp_path: Path) 
     wait_for(lambda: benchmark.poll() is not None or (output.exists() and len(_said(output)) == 2), seconds=240)
     os.kill(benchmark.pid, signal.SIGTERM)
     assert benchmark.wait(240) == 143
-    wait_for(lambda: all(map(_gone, _said(output))))
+    wait_for(lambda: not any(map(alive, _said(output))))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import support.runs as runs
 import support.warm as warm
+from support.fakes.driver import wait_for
 from support.runs import WHYIDLE, WITHOUT_COMPILER, report, steps_of
 from support.small_disk import small_disk
 from support.warm import run
@@ -189,14 +189,11 @@ def test_the_command_that_records_is_killed(tmp_path: Path, truth: str) -> None:
     command = ["run", "--no-live", "--out", str(tmp_path / "run"), "--", *map(str, program(tmp_path, within=hold))]
     with out.open("w") as file, Path(os.devnull).open("r+") as nothing:
         process = warm.Process("trainings", "recorded", command, (nothing.fileno(), file.fileno(), nothing.fileno()))
-    until = time.monotonic() + 240
-    while not list((tmp_path / "run").glob("step-*.rec")) and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_for(lambda: any((tmp_path / "run").glob("step-*.rec")))
     process.kill()
     assert process.wait() == -signal.SIGKILL
     go.touch()
-    while not out.read_text() and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_for(out.read_text)
     # The training went on by itself, and its recording with it.
     assert out.read_text() == truth
     assert steps_of(tmp_path / "run") == STEPS

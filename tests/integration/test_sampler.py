@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.fakes.driver import wait_for
+from support.fakes.driver import alive, wait_for
 from support.small_disk import small_disk
 from whyidle.capture.cpu_budget import cpu_budget
 from whyidle.capture.sampler.devices import MARGIN_NS, WINDOW_NS, busy_ns
@@ -52,14 +52,6 @@ for _ in range(children):
     os.wait()
 """
 IDLE = "import time; time.sleep(600)"
-
-
-def running(pid: int) -> bool:
-    """Whether a process is there and not merely unburied."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def hosts(folder: Path) -> Records:
@@ -155,11 +147,11 @@ def test_each_way_to_end_it_ends_it_well(run: Path, sampler: Sampler, end: Any) 
     elif end is shutil.rmtree:
         shutil.rmtree(run)
     if end != "stop":
-        wait_for(lambda: not running(pid))
+        wait_for(lambda: not alive(pid))
     sampler.stop()
     sampler.stop()
     assert sampler.error is None
-    assert not running(pid)
+    assert not alive(pid)
     if end is shutil.rmtree:
         assert not run.exists()
         return
@@ -174,13 +166,13 @@ def test_ctrl_c_does_not_end_it(run: Path, sampler: Sampler) -> None:
     os.kill(sampler.pid, signal.SIGINT)
     seen = len(hosts(run))
     wait_for(lambda: len(hosts(run)) > seen + 2)
-    assert running(sampler.pid)
+    assert alive(sampler.pid)
 
 
 def test_there_are_never_two_for_one_run(run: Path, sampler: Sampler) -> None:
     second = start_sampler(run, os.getpid(), RATE)
     assert second.pid is not None
-    wait_for(lambda: second.pid is None or not running(second.pid))
+    wait_for(lambda: second.pid is None or not alive(second.pid))
     second.stop()
     assert second.error == f"The sampler ended with exit code 1; {SAMPLER_NOTICES} in the run folder may say why."
     # What the second has to say the first one writes.
@@ -211,8 +203,8 @@ def test_it_dies_with_its_starter_even_if_a_fork_holds_the_pipe(run: Path) -> No
         wait_for(lambda: any(run.glob("host-*.rec")) and len(hosts(run)))
         starter.kill()
         starter.wait()
-        wait_for(lambda: not running(sampler))
-        assert running(fork)
+        wait_for(lambda: not alive(sampler))
+        assert alive(fork)
     finally:
         starter.stdout.close()
         os.kill(fork, signal.SIGKILL)
@@ -285,7 +277,7 @@ def test_a_disk_that_fills_up_loses_records_and_counts_them(disk: Path) -> None:
         wait_for(lambda: list(run.glob("host-*.rec")))
         time.sleep(0.1)
         assert sampler.pid is not None
-        assert running(sampler.pid)
+        assert alive(sampler.pid)
     assert sampler.error is None
     # The last look comes at the end, whatever came before it.
     assert sum(RecordFile(path).header.dropped for path in run.glob("*.rec")) > 0
