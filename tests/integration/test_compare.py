@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.fakes.driver import wait_for
-from support.runs import WHYIDLE, mistaken
+from support.runs import WHYIDLE, called, mistaken
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import PARTS
-from whyidle.commands.main import main
 from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH, HOST, SPAN, STEP, SpanKind
 
 # Several trainings are started one after the other, each of which imports torch.
 pytestmark = pytest.mark.timeout(1200)
-
-
-def whyidle(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """A command in this process: importing torch takes longer than most of them. Trainings are processes anyway."""
-    words = [str(argument) for argument in arguments]
-    with redirect_stdout(io.StringIO()) as shown, redirect_stderr(io.StringIO()) as said:
-        code = main(words)
-    return subprocess.CompletedProcess(words, code, shown.getvalue(), said.getvalue())
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +31,7 @@ def table(images: Path, once: Callable[[str, Callable[[Path], object]], Path]) -
 
     def compare(folder: Path) -> None:
         out = folder / "out"
-        shown = whyidle(
+        shown = called(
             *("compare", "ssd", "--data", images, "--device", "emulated:h200", "--pipelines", "naive,caffe"),
             *("--batch-sizes", "4,4096", "--iterations", "30", "--repeats", "1", "--workers", "2"),
             *("--out", out, "--json", out / "result.json", "--html", out / "result.html"),
@@ -113,10 +102,10 @@ def test_a_run_holds_steps_batches_samples_and_the_devices_truth(table: tuple[Pa
 
 def test_the_report_of_a_comparison_is_what_compare_printed(table: tuple[Path, dict[str, Any], str]) -> None:
     out, _, shown = table
-    again = whyidle("report", out)
+    again = called("report", out)
     assert again.returncode == 0
     assert again.stdout.strip() in shown
-    as_json = json.loads(whyidle("report", out, "--json").stdout)
+    as_json = json.loads(called("report", out, "--json").stdout)
     assert [c["pipeline"] for c in as_json["cells"]] == ["naive", "naive", "caffe", "caffe"]
 
 
@@ -151,7 +140,7 @@ def test_a_training_that_is_killed_is_a_cell_and_ctrl_c_keeps_what_was_measured_
     run = open_run(out / "threads-b4-r0")
     assert run.info["ended"]["status"] == "stopped"
     assert len(run.records(STEP)) > 40
-    cells = {c["pipeline"]: c for c in json.loads(whyidle("report", out, "--json").stdout)["cells"]}
+    cells = {c["pipeline"]: c for c in json.loads(called("report", out, "--json").stdout)["cells"]}
     assert cells["workers"]["status"] == "failed"
     assert "SIGKILL" in cells["workers"]["error"]
     assert cells["threads"]["status"] == "ok"
@@ -257,7 +246,7 @@ def test_the_users_own_device_and_data_are_used_as_far_as_they_go(images: Path, 
     text = annotation.read_text()
     box = "<object><name>cat</name><bndbox><xmin>999</xmin><ymin>999</ymin><xmax>1099</xmax><ymax>1099</ymax></bndbox>"
     annotation.write_text(text.replace("</annotation>", f"{box}</object></annotation>"))
-    shown = whyidle(
+    shown = called(
         *("compare", "ssd", "--data", tmp_path / "voc", "--device", f"emulated:{mine}", "--pipelines", "threads"),
         *("--batch-sizes", "4", "--iterations", "8", "--repeats", "1", "--out", tmp_path / "out", "--json", "-"),
     )

@@ -87,14 +87,7 @@ def test_a_comparison_is_a_table_of_cells_and_runs(
     write_comparison(tmp_path, {"scenario": "ssd"}, cells)
     assert report(str(tmp_path), "--format", "csv") == 0
     first, second, failed, gone = csv.DictReader(capsys.readouterr().out.splitlines())
-    assert (first["run"], first["round"], first["device_kind"], first["stand_in"]) == (
-        "workers-b8-r0",
-        "0",
-        "emulated",
-        "VOC",
-    )
     assert float(second["samples_per_s"]) < float(first["samples_per_s"])
-    assert float(second["input_pct"]) > 40
     assert first["axis_net"] == "'=cmd()"
     assert (failed["status"], failed["error"], failed["samples_per_s"]) == ("failed", "out?[2J of luck", "")
     assert (gone["run"], gone["steps"]) == ("naive-b16-r0", "")

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
-from support.runs import WHYIDLE, WITHOUT_COMPILER, mistaken, report, short_folder
-from whyidle.commands.main import main
+from support.runs import WHYIDLE, WITHOUT_COMPILER, called, mistaken, report, short_folder
 from whyidle.terminal.progress import TuneProgress
 from whyidle.tune.search import SearchProgress
 from whyidle.tune.watchdog import members
@@ -62,14 +59,6 @@ def program(folder: Path, sample_s: float, step_s: float, each: str = "pass") ->
     path = folder / "train.py"
     path.write_text(written(sample_s, step_s, each))
     return path
-
-
-def tune(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """The command in this process, as starting one takes longer than its own work. Trainings are processes anyway."""
-    words = ["tune", *map(str, arguments)]
-    with redirect_stdout(io.StringIO()) as shown, redirect_stderr(io.StringIO()) as said:
-        code = main(words)
-    return subprocess.CompletedProcess(words, code, shown.getvalue(), said.getvalue())
 
 
 def nothing_is_left(folder: Path) -> None:
@@ -140,7 +129,8 @@ def test_a_scenario_on_an_emulated_device(images: Path, tmp_path: Path, monkeypa
             raise KeyboardInterrupt
 
     monkeypatch.setattr(TuneProgress, "show", interrupted_once_workers_were_tried)
-    done = tune(
+    done = called(
+        "tune",
         *("ssd", "--device", "emulated:h200", "--data", images, "--pipelines", "workers", "--no-augment"),
         *("--budget", "600", "--batch-sizes", "none", "--max-workers", "2", "--out", tmp_path / "out"),
         *("--json", tmp_path / "r.json"),
@@ -168,7 +158,7 @@ def test_a_scenario_on_an_emulated_device(images: Path, tmp_path: Path, monkeypa
 def test_a_program_that_cannot_be_tuned_is_one_message(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "train.py"
     path.write_text(text)
-    done = tune("--out", tmp_path / "out", "--", sys.executable, path)
+    done = called("tune", "--out", tmp_path / "out", "--", sys.executable, path)
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert done.stdout == ""
@@ -221,7 +211,7 @@ def test_the_first_advice_is_tried_and_held_against_its_promise(tmp_path: Path) 
     script = program(tmp_path, 0.01, 0.0)
     before = script.read_bytes()
     where = ["--out", tmp_path / "out", "--json", tmp_path / "proof.json", "--patch", tmp_path / "fix.patch"]
-    done = tune("--prove", "--budget", "30", "--no-live", *where, "--", sys.executable, script)
+    done = called("tune", "--prove", "--budget", "30", "--no-live", *where, "--", sys.executable, script)
     assert done.returncode == 0, done.stderr
     told = json.loads((tmp_path / "proof.json").read_text())
     assert (told["format"], told["cause"], told["first"]) == ("whyidle-proof", "input.serial", True)
