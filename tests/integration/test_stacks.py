@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -65,18 +65,22 @@ def python(request: pytest.FixtureRequest) -> str:
 
 
 @contextmanager
-def running(*command: str) -> Iterator[str]:
-    """What a program says in its first line; it is ended afterwards, with all that it began."""
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    )
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline()
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
+def running(*command: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A program that has said a line, with that; it may be told one. It is ended afterwards, with all it began."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            # Nobody reads what it was told last.
+            process.communicate()
+
+
+def talking(program: str) -> AbstractContextManager[tuple[subprocess.Popen[str], str]]:
+    return running(sys.executable, "-c", program)
 
 
 class Watch:
@@ -127,7 +131,7 @@ def looks_made(watch: Watch, count: int) -> None:
 
 @pytest.mark.parametrize("case", ["in_a_thread", "in_functions_of_all_kinds", "in_made_code", "in_recursion"])
 def test_a_thread_stands_where_it_says_it_does(python: str, case: str, watch: Callable[[int], Watch]) -> None:
-    with running(python, str(STANDING), case) as line:
+    with running(python, str(STANDING), case) as (_, line):
         told = json.loads(line)
         # One that has said where it stands may be on its way still: the last look of several counts.
         seen = watch(told["pid"])
@@ -161,22 +165,6 @@ def test_threads_of_a_container_have_the_ids_that_they_have_outside(watch: Calla
         container.stdout.close()
 
 
-@contextmanager
-def talking(program: str) -> Iterator[subprocess.Popen[str]]:
-    """A Python program that has said a line and waits for one."""
-    child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert child.stdin is not None
-    assert child.stdout is not None
-    try:
-        child.stdout.readline()
-        yield child
-    finally:
-        child.kill()
-        child.wait()
-        child.stdin.close()
-        child.stdout.close()
-
-
 def go_on(child: subprocess.Popen[str]) -> None:
     assert child.stdin is not None
     with suppress(BrokenPipeError):
@@ -191,7 +179,7 @@ WAITS = "import os, sys, time\nprint(flush=True)\nsys.stdin.readline()\n"
 def test_what_was_seen_of_a_process_that_ends_in_the_midst_of_a_stretch_is_kept(
     watch: Callable[[int], Watch], then: str
 ) -> None:
-    with talking(WAITS + then) as child:
+    with talking(WAITS + then) as (child, _):
         seen = watch(child.pid)
         seen.until(lambda: sum(each.looks for each in seen.looks.inputs) >= 5)
         go_on(child)
@@ -208,7 +196,7 @@ def test_what_was_seen_of_a_process_that_ends_in_the_midst_of_a_stretch_is_kept(
 
 def test_a_child_that_is_forked_meanwhile_is_looked_at_as_itself(watch: Callable[[int], Watch]) -> None:
     program = WAITS + "def in_child():\n    time.sleep(1e6)\nif os.fork() == 0: in_child()\ntime.sleep(1e6)\n"
-    with talking(program) as child:
+    with talking(program) as (child, _):
         seen = watch(child.pid)
         seen.until(lambda: sum(each.looks for each in seen.looks.inputs) >= 2)
         go_on(child)
@@ -221,7 +209,7 @@ def test_a_child_that_is_forked_meanwhile_is_looked_at_as_itself(watch: Callable
 
 
 def test_a_stopped_process_is_seen_and_left_stopped(watch: Callable[[int], Watch]) -> None:
-    with talking(WAITS) as child:
+    with talking(WAITS) as (child, _):
         os.kill(child.pid, signal.SIGSTOP)
         wait_for(lambda: psutil.Process(child.pid).status() == psutil.STATUS_STOPPED)
         seen = watch(child.pid)
@@ -232,7 +220,7 @@ def test_a_stopped_process_is_seen_and_left_stopped(watch: Callable[[int], Watch
 
 
 def test_what_a_thread_waits_for_is_recorded_with_its_stack(watch: Callable[[int], Watch]) -> None:
-    with talking("import time\nprint(flush=True)\ntime.sleep(1e6)") as child:
+    with talking("import time\nprint(flush=True)\ntime.sleep(1e6)") as (child, _):
         seen = watch(child.pid)
         looks_made(seen, 5)
         assert ThreadState.SLEEP in seen.records()["state"].tolist()
@@ -258,7 +246,7 @@ def test_a_py_spy_that_does_otherwise_costs_only_looks(
     bad.write_text(f'{PY_SPY}while [ "$1" != --output ]; do shift; done\noutput=$2\n{BAD[kind]}\n')
     bad.chmod(0o755)
     monkeypatch.setattr(module, "program", lambda: str(bad))
-    with talking(WAITS) as child:
+    with talking(WAITS) as (child, _):
         seen = watch(child.pid)
         pids: list[int] = []
         if kind.startswith("hangs"):
@@ -281,7 +269,7 @@ def test_what_writes_without_end_is_ended_and_only_its_looks_are_lost(
     watch: Callable[[int], Watch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_BYTES", 200)
-    with talking(WAITS) as child:
+    with talking(WAITS) as (child, _):
         seen = watch(child.pid)
         seen.until(lambda: bool(seen.looks.hindrances))
         assert "cannot be read" in seen.looks.hindrances[child.pid].reason
@@ -292,7 +280,7 @@ def test_where_nobody_is_told_of_ended_children_looks_go_on(
 ) -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        with running(sys.executable, str(STANDING), "in_sleep") as line:
+        with running(sys.executable, str(STANDING), "in_sleep") as (_, line):
             seen = watch(json.loads(line)["pid"])
             looks_made(seen, 3)
             assert seen.seen()
@@ -323,9 +311,9 @@ time.sleep(1e6)
 
 
 def test_py_spy_does_not_outlive_whoever_started_it() -> None:
-    with talking(WAITS) as child:
+    with talking(WAITS) as (child, _):
         program = STARTS.format(path=[p for p in sys.path if p], pid=child.pid)
-        with running(sys.executable, "-c", program) as line:
+        with running(sys.executable, "-c", program) as (_, line):
             spy = psutil.Process(int(line))
             starter = spy.parent()
             assert starter is not None
@@ -367,7 +355,7 @@ def test_an_ordinary_user_sees_what_permits_it_and_is_told_where_the_right_is_mi
     watched = shutil.which("python3", path="/usr/bin")
     if watched is None or says(watched) not in VERSIONS:
         pytest.skip("the system has no Python from 3.11 on")
-    with tempfile.TemporaryDirectory() as folder, running(watched, "-c", program, "watched", dumpable) as line:
+    with tempfile.TemporaryDirectory() as folder, running(watched, "-c", program, "watched", dumpable) as (_, line):
         Path(folder).chmod(0o755)
         anyones = shutil.copy(module.program(), folder)
         command = [sys.executable, "-c", program, "watches", line.strip(), anyones]
