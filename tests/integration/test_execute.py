@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from support.fakes.driver import alive, wait_for
+from support.fakes.driver import wait_for
+from support.terminals import alive
 from whyidle_bench.execute import TOOK_TOO_LONG, execute
 
 FORKS = "import os, time; os.fork(); os.write(1, b'%d\\n' % os.getpid()); time.sleep(600)"

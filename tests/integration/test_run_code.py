@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import support.warm as warm
-from support.fakes.driver import alive
 from support.repository import git
+from support.terminals import alive
 from whyidle.commands import run as run_command
 from whyidle.commands.main import main
 from whyidle.record.code import CodeRevision

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.fakes.driver import alive, wait_for
+from support.fakes.driver import wait_for
 from support.small_disk import small_disk
+from support.terminals import alive
 from whyidle.capture.cpu_budget import cpu_budget
 from whyidle.capture.sampler.devices import WINDOW_NS
 from whyidle.capture.sampler.start import Sampler, start_sampler

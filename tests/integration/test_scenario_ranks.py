@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.crafted import analysis_of_run
-from support.fakes.driver import alive
+from support.terminals import alive
 from whyidle.analyse.cells.comparison import Cell, RunRow
 from whyidle.matrix.trial import TrialOutcome, TrialServer, TrialTarget
 from whyidle.record.run import open_run, processes

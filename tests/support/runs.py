@@ -63,7 +63,7 @@ def steps_of(folder: Path) -> int:
 
 
 def called(*words: object) -> subprocess.CompletedProcess[str]:
-    """A command in this process: starting one takes longer than its own work. Trainings are processes anyway."""
+    """A command in this process: starting one takes longer than its own work."""
     command = [str(word) for word in words]
     with redirect_stdout(io.StringIO()) as shown, redirect_stderr(io.StringIO()) as said:
         code = main(command)
@@ -71,7 +71,7 @@ def called(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def mistaken(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    """What is said, in one line, of a command that is a mistake: it prints nothing else, and ends with 2."""
+    """What is said of a command that is a mistake: it prints nothing else."""
     capsys.readouterr()
     try:
         code = main([str(word) for word in words])

@@ -27,7 +27,7 @@ def in_sleep():
 
 
 def in_a_thread():
-    thread = threading.Thread(target=in_sleep, name="saver")
+    thread = threading.Thread(target=in_sleep)
     thread.start()
     thread.join()
 
@@ -49,8 +49,8 @@ def in_functions_of_all_kinds():
 
 
 def in_made_code():
-    made = "import time\ndef made(say):\n    number = 1\n\n\n    say(), time.sleep(\n        1e6\n    )\n\nmade(say)\n"
-    exec(compile(made, "<made é ā 𝒳>", "exec"), {"say": say})
+    made = "def made(say):\n    number = 1\n\n\n    say(), time.sleep(\n        1e6\n    )\n\nmade(say)\n"
+    exec(compile(made, "<made é ā 𝒳>", "exec"), {"say": say, "time": time})
 
 
 def recursion(depth):

@@ -125,5 +125,13 @@ def printed(terminal: Terminal, words: str) -> list[str]:
 
 
 def state(pid: int) -> str:
-    """Of a process: `T` where it is stopped."""
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    """The state of a process: `T` where it is stopped, empty where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return ""
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and not merely unburied."""
+    return state(pid) not in ("", "Z", "X")

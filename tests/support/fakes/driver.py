@@ -155,14 +155,6 @@ def recorded(
     return run
 
 
-def alive(pid: int) -> bool:
-    """Whether a process is there and not merely unburied."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
 def wait_for(condition: Callable[[], object], what: str = "it", seconds: float = 120.0) -> None:
     """Until it holds. The time-out is for what never comes, on a machine that is as busy as it may be."""
     end = time.monotonic() + seconds
