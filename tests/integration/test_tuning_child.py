@@ -49,7 +49,8 @@ def test_blocks_of_several_settings_are_measured_in_one_training(tmp_path: Path)
         for block in (serial, again):
             assert block.wait_ns >= 4 * SAMPLE_NS * block.batches
         assert parallel.workers_bytes > 10**6
-        assert parallel.workers_cpus > 0
+        # The kernel counts in hundredths of a second: workers that sleep may use none of them.
+        assert parallel.workers_cpus is not None
         assert (serial.workers_bytes, serial.workers_cpus) == (None, None)
 
         larger = tuner.block(LoaderSettings(2, 1, batch_size=10))
