@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import multiprocessing
 import os
 import sys
 import time
@@ -22,8 +21,6 @@ from benchmarks.tuning.judge import BEST, CORES, FOUR, RANDOM, Row, against, con
 from benchmarks.tuning.programs.workloads import WORKLOADS, Throttled
 from benchmarks.tuning.tools import LOADTUNE, WHYIDLE, Choice, recommended, tried
 
-TRAIN = Path(tuning_grid.TRAIN)
-
 
 @pytest.fixture(autouse=True)
 def _torch_as_before() -> Iterator[None]:
@@ -32,10 +29,9 @@ def _torch_as_before() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-QUICK = "constant"
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name != QUICK)) for name in WORKLOADS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "constant")) for name in WORKLOADS]
+)
 def test_each_workload_trains_with_and_without_workers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "SETTLE_S", 0.05)
     training = Training(name)
@@ -43,11 +39,8 @@ def test_each_workload_trains_with_and_without_workers(name: str, monkeypatch: p
         block = training.block(3, settings_of((workers, prefetch)), 0.1)
         assert (block.workload, block.round, block.settings["num_workers"]) == (name, 3, workers)
         assert block.samples == block.batches * WORKLOADS[name].batch
-        assert workers == 0 or block.batches % workers == 0
         assert block.seconds >= block.batches * WORKLOADS[name].step_s
         assert 0 < block.wait_s < block.seconds
-        assert block.start_s > 0
-        assert block.settle_s >= 0.05
 
 
 def test_workers_share_the_bandwidth_of_a_throttled_store() -> None:
@@ -57,17 +50,6 @@ def test_workers_share_the_bandwidth_of_a_throttled_store() -> None:
     assert sum(len(labels) for _, labels in DataLoader(store, batch_size=8, num_workers=2)) == samples
     # One transfer after another, whoever asked for it: so long the store is busy at least.
     assert store._free_at.value - begin >= samples * transfer_s
-
-
-@pytest.mark.slow
-def test_a_throttled_store_may_be_handed_to_workers_that_are_spawned() -> None:
-    store = Throttled(8, 0.0, 1e-3)
-    reader = multiprocessing.get_context("spawn").Process(target=store.__getitem__, args=(0,))
-    reader.start()
-    reader.join()
-    assert reader.exitcode == 0
-    # What it read has kept the store busy for everybody.
-    assert store._free_at.value > 0
 
 
 @pytest.mark.slow
@@ -88,14 +70,10 @@ def test_a_grid_is_written_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert 0 < grid.rate((0, None)) <= 8 / (8 * 4e-3 + 7e-3)
     assert 0 < grid.rate((4, 2)) <= 8 / 7e-3
     assert grid.best in few
-    assert grid.wall_s > sum(b.start_s + b.settle_s + b.seconds + b.stop_s for b in grid.blocks) > 3 * (0.2 + 0.3)
     assert grid.as_reruns_s() == pytest.approx(sum(2.5 + block.settle_s + block.seconds for block in grid.blocks))
-
-
-def test_what_is_no_grid_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "other.json").write_text('{"format": "whyidle-tune"}')
+    path.write_text('{"format": "whyidle-tune"}')
     with pytest.raises(SystemExit, match="is no grid"):
-        read(tmp_path / "other.json")
+        read(path)
 
 
 def test_the_grid_has_each_setting_in_each_round_in_an_order_of_its_own() -> None:
@@ -115,16 +93,10 @@ def _grid(rates: Mapping[Point, tuple[float, ...]]) -> Grid:
     return Grid("made", blocks, wall_s=200.0, script_s=[3.0, 9.0, 4.0])
 
 
-def test_regret_against_the_grids_best_is_exact() -> None:
-    grid = _grid({(0, None): (50, 50, 50), (1, 2): (80, 80, 80), (2, 2): (98, 98, 98), (4, 2): (100, 100, 100)})
-    assert grid.best == (4, 2)
-    assert grid.regret((4, 2)) == pytest.approx(0)
-    assert grid.regret((1, 2)) == pytest.approx(0.2)
-    assert grid.best_rate() == pytest.approx(100)
-    assert grid.fewest_workers() == 2
-
-
 def test_the_best_of_the_grid_owes_nothing_to_luck() -> None:
+    grid = _grid({(0, None): (50, 50, 50), (1, 2): (80, 80, 80), (2, 2): (98, 98, 98), (4, 2): (100, 100, 100)})
+    assert (grid.best, grid.best_rate(), grid.fewest_workers()) == ((4, 2), pytest.approx(100), 2)
+    assert grid.regret((1, 2)) == pytest.approx(0.2)
     # The second setting was lucky once; by the two other rounds it is chosen never, or judged by its usual rate.
     grid = _grid({(1, 2): (100, 100, 100), (2, 2): (130, 90, 90)})
     assert grid.best == (2, 2)

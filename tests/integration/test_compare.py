@@ -3,49 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.fakes.driver import wait_for
+from support.runs import WHYIDLE, called, mistaken
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import PARTS
-from whyidle.commands.main import main
 from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH, HOST, SPAN, STEP, SpanKind
 
 # Several trainings are started one after the other, each of which imports torch.
 pytestmark = pytest.mark.timeout(1200)
-WHYIDLE = (sys.executable, "-m", "whyidle")
-
-
-def whyidle(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """A command in this process: importing torch takes longer than most of them. Trainings are processes anyway."""
-    words = [str(argument) for argument in arguments]
-    with redirect_stdout(io.StringIO()) as shown, redirect_stderr(io.StringIO()) as said:
-        code = main(words)
-    return subprocess.CompletedProcess(words, code, shown.getvalue(), said.getvalue())
-
-
-def mistaken(capfd: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """What a command that is a mistake says, run in this process: importing torch takes longer than saying it."""
-    try:
-        code = main([str(argument) for argument in arguments])
-    except SystemExit as ended:  # of argparse
-        code = int(ended.code or 0)
-    shown, said = capfd.readouterr()
-    assert (code, shown) == (2, "")
-    return said
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +31,7 @@ def table(images: Path, once: Callable[[str, Callable[[Path], object]], Path]) -
 
     def compare(folder: Path) -> None:
         out = folder / "out"
-        shown = whyidle(
+        shown = called(
             *("compare", "ssd", "--data", images, "--device", "emulated:h200", "--pipelines", "naive,caffe"),
             *("--batch-sizes", "4,4096", "--iterations", "30", "--repeats", "1", "--workers", "2"),
             *("--out", out, "--json", out / "result.json", "--html", out / "result.html"),
@@ -68,8 +45,8 @@ def table(images: Path, once: Callable[[str, Callable[[Path], object]], Path]) -
     return out, json.loads((out / "result.json").read_text()), (made / "shown.txt").read_text()
 
 
-def test_every_cell_is_there_and_an_oom_is_a_cell_that_says_so(table: tuple[Path, dict[str, Any], str]) -> None:
-    _, result, shown = table
+def test_every_cell_is_there_and_its_figures_fit_together(table: tuple[Path, dict[str, Any], str]) -> None:
+    out, result, shown = table
     status = {(c["pipeline"], c["batch_size"]): c["status"] for c in result["cells"]}
     for name in ("naive", "caffe"):
         assert status[name, 4] == "ok"
@@ -77,10 +54,6 @@ def test_every_cell_is_there_and_an_oom_is_a_cell_that_says_so(table: tuple[Path
     assert result["device"]["title"].startswith("emulated ")
     assert "emulated" in shown.splitlines()[0]
     assert "Emulated samples/s" in shown
-
-
-def test_the_json_is_the_contracts_and_its_figures_fit_together(table: tuple[Path, dict[str, Any], str]) -> None:
-    out, result, _ = table
     assert (result["format"], result["version"], result["scenario"]) == ("whyidle-compare", 1, "ssd")
     for cell in (c for c in result["cells"] if c["status"] == "ok"):
         rate = cell["samples_per_s"]
@@ -125,10 +98,10 @@ def test_a_run_holds_steps_batches_samples_and_the_devices_truth(table: tuple[Pa
 
 def test_the_report_of_a_comparison_is_what_compare_printed(table: tuple[Path, dict[str, Any], str]) -> None:
     out, _, shown = table
-    again = whyidle("report", out)
+    again = called("report", out)
     assert again.returncode == 0
     assert again.stdout.strip() in shown
-    as_json = json.loads(whyidle("report", out, "--json").stdout)
+    as_json = json.loads(called("report", out, "--json").stdout)
     assert [c["pipeline"] for c in as_json["cells"]] == ["naive", "naive", "caffe", "caffe"]
 
 
@@ -163,7 +136,7 @@ def test_a_training_that_is_killed_is_a_cell_and_ctrl_c_keeps_what_was_measured_
     run = open_run(out / "threads-b4-r0")
     assert run.info["ended"]["status"] == "stopped"
     assert len(run.records(STEP)) > 40
-    cells = {c["pipeline"]: c for c in json.loads(whyidle("report", out, "--json").stdout)["cells"]}
+    cells = {c["pipeline"]: c for c in json.loads(called("report", out, "--json").stdout)["cells"]}
     assert cells["workers"]["status"] == "failed"
     assert "SIGKILL" in cells["workers"]["error"]
     assert cells["threads"]["status"] == "ok"
@@ -173,13 +146,11 @@ def test_a_training_that_is_killed_is_a_cell_and_ctrl_c_keeps_what_was_measured_
 
 def _trained(folder: Path, steps: int) -> Path:
     """The file of a training's steps, once it has more than so many."""
-    deadline = time.monotonic() + 250
-    while time.monotonic() < deadline:
-        files = list(folder.glob("step-*.rec"))
-        if files and (not steps or len(open_run(folder).records(STEP)) > steps):
-            return files[0]
-        time.sleep(0.05)
-    raise AssertionError(f"{folder} has no {steps} steps")
+    wait_for(
+        lambda: any(folder.glob("step-*.rec")) and (not steps or len(open_run(folder).records(STEP)) > steps),
+        seconds=250,
+    )
+    return next(folder.glob("step-*.rec"))
 
 
 @pytest.mark.slow
@@ -201,69 +172,51 @@ def test_nothing_goes_on_when_the_command_itself_is_killed(images: Path, tmp_pat
 
 def _nothing_goes_on(folder: Path) -> None:
     """What ends by itself once the command has ended is waited for."""
-    deadline = time.monotonic() + 120
-    while held := _mentions(folder):
-        assert time.monotonic() < deadline, held
-        time.sleep(0.2)
 
+    def held() -> bool:
+        """Whether some process still holds something open in the folder."""
+        for link in Path("/proc").glob("[0-9]*/fd/*"):
+            with contextlib.suppress(OSError):
+                if str(link.readlink()).startswith(str(folder)):
+                    return True
+        return False
 
-def _mentions(folder: Path) -> list[str]:
-    """Files of processes that still hold something open in a folder."""
-    held = []
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):
-            if str(link.readlink()).startswith(str(folder)):
-                held.append(str(link))
-    return held
+    wait_for(lambda: not held(), f"processes that hold files in {folder}")
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("words", "said"),
     [
-        (["--data", "/no/such/folder"], "/no/such/folder"),
-        (["--device", "emulated:nosuch"], "nosuch"),
-        (["--device", "cuda:99"], "cuda"),
-        (["--pipelines", "naive,nosuch"], "unknown loader 'nosuch'"),
-        (["--net", "resnet"], "has no net 'resnet'"),
+        ("compare ssd --device emulated:nosuch", "nosuch"),
+        ("compare ssd --device cuda:99", "cuda"),
+        ("compare ssd --pipelines naive,nosuch", "unknown loader 'nosuch'"),
+        ("compare ssd --net resnet", "has no net 'resnet'"),
+        ("compare ssd --batch-sizes 0", "0"),
+        ("data nosuch --out x", "nosuch"),
+        ("data ssd --check /no/such/folder", "/no/such/folder"),
+        ("data ssd --out /proc/nowhere", "/proc/nowhere"),
     ],
 )
 def test_a_users_mistake_is_one_message_and_nothing_is_made(
-    images: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], change: list[str], said: str
+    images: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    said: str,
 ) -> None:
-    out = tmp_path / "out"
-    told = mistaken(capfd, "compare", "ssd", "--data", images, "--out", out, *change)
-    assert told.startswith("whyidle: ")
-    assert said in told
-    assert len(told.strip().splitlines()) == 1
-    assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["compare", "nosuch", "--data", "."],
-        ["report", "/no/such/run"],
-        ["live", "/no/such/run"],
-        ["live"],
-        ["data", "ssd"],
-        ["data", "nosuch", "--out", "x"],
-        ["data", "ssd", "--check", "/no/such/folder"],
-        ["data", "ssd", "--out", "/proc/nowhere"],
-        ["compare", "ssd", "--data", ".", "--batch-sizes", "0"],
-        ["nosuch"],
-    ],
-    ids=" ".join,
-)
-def test_no_mistake_shows_a_traceback(capfd: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    assert "Traceback" not in mistaken(capfd, *arguments)
+    monkeypatch.chdir(tmp_path)
+    where = ["--data", images, "--out", "out"] if words.startswith("compare") else []
+    assert said in mistaken(capsys, *words.split(), *where)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_holds_a_comparison_is_left_alone(
-    table: tuple[Path, dict[str, Any], str], images: Path, capfd: pytest.CaptureFixture[str]
+    table: tuple[Path, dict[str, Any], str], images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, _, _ = table
     before = (out / "comparison.json").read_bytes()
-    assert "already holds a comparison" in mistaken(capfd, "compare", "ssd", "--data", images, "--out", out)
+    assert "already holds a comparison" in mistaken(capsys, "compare", "ssd", "--data", images, "--out", out)
     assert (out / "comparison.json").read_bytes() == before
 
 
@@ -289,7 +242,7 @@ def test_the_users_own_device_and_data_are_used_as_far_as_they_go(images: Path, 
     text = annotation.read_text()
     box = "<object><name>cat</name><bndbox><xmin>999</xmin><ymin>999</ymin><xmax>1099</xmax><ymax>1099</ymax></bndbox>"
     annotation.write_text(text.replace("</annotation>", f"{box}</object></annotation>"))
-    shown = whyidle(
+    shown = called(
         *("compare", "ssd", "--data", tmp_path / "voc", "--device", f"emulated:{mine}", "--pipelines", "threads"),
         *("--batch-sizes", "4", "--iterations", "8", "--repeats", "1", "--out", tmp_path / "out", "--json", "-"),
     )
@@ -303,14 +256,3 @@ def test_the_users_own_device_and_data_are_used_as_far_as_they_go(images: Path, 
     for name in names[:3]:
         assert any(name in line for line in told)
     assert result["dataset"]["images"] == len(names) - 2
-
-
-def test_scenarios_lists_what_the_contract_says(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["scenarios", "--json"]) == 0
-    listed = json.loads(capfd.readouterr().out)
-    studies = ["ssd", "fashion-mnist", "convnets", "cost"]
-    assert [s["name"] for s in listed["scenarios"]] == studies
-    assert set(listed["scenarios"][0]) == {"name", "study", "question", "nets", "data", "experiments"}
-    names = {d["name"] for d in listed["devices"]}
-    assert {"cpu", "cuda", "emulated:v100", "emulated:titanx", "emulated:k80"} <= names
-    assert all(set(d) == {"name", "kind", "source"} and d["source"] for d in listed["devices"])

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 import torch
 
-from whyidle.commands.main import main
+from support.runs import called
 
 STATUSES = {"ok", "limited", "missing", "not applicable"}
 
 
 def test_it_says_what_can_be_measured_here(tmp_path: Path) -> None:
-    with redirect_stdout(io.StringIO()) as shown:
-        assert main(["doctor", "--json", "--out", str(tmp_path / "runs")]) == 0
-    content = json.loads(shown.getvalue())
+    content = json.loads(called("doctor", "--json", "--out", tmp_path / "runs").stdout)
     assert (content["format"], content["version"]) == ("whyidle-doctor", 1)
     checks = {check["name"]: check for check in content["checks"]}
     assert len(checks) == len(content["checks"])
@@ -43,8 +39,7 @@ def test_a_python_that_ignores_its_environment_is_found_out(tmp_path: Path, monk
     isolated.write_text(f'#!/bin/sh\nexec {sys.executable} -I "$@"\n')
     isolated.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(isolated))
-    with redirect_stdout(io.StringIO()) as shown:
-        assert main(["doctor", "--json", "--out", str(tmp_path)]) == 0
-    checks = {check["name"]: check for check in json.loads(shown.getvalue())["checks"]}
+    done = called("doctor", "--json", "--out", tmp_path)
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert checks["Hooks (whyidle run)"]["status"] == "missing"
     assert "-I" in checks["Hooks (whyidle run)"]["fix"]

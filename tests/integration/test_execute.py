@@ -6,35 +6,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from support.fakes.driver import wait_for
+from support.terminals import alive
 from whyidle_bench.execute import TOOK_TOO_LONG, execute
 
 FORKS = "import os, time; os.fork(); os.write(1, b'%d\\n' % os.getpid()); time.sleep(600)"
 """A program that starts another, and says both numbers, each in one write: without buffers `print` makes two."""
 
 
-def _gone(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return True
-    return state == "Z"
-
-
 def _said(output: Path) -> set[int]:
     return {int(number) for number in output.read_text().split("\n")[:-1]}
-
-
-def _wait_until_gone(pids: set[int]) -> None:
-    deadline = time.monotonic() + 120
-    while not all(map(_gone, pids)):
-        assert time.monotonic() < deadline, pids
-        time.sleep(0.02)
 
 
 def test_the_exit_code_and_what_was_printed(tmp_path: Path) -> None:
@@ -46,41 +31,27 @@ def test_the_exit_code_and_what_was_printed(tmp_path: Path) -> None:
     assert (tmp_path / "output.txt").read_text() == f"{tmp_path}\n"
 
 
-@pytest.fixture
-def ended_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
-    """Lets the wait for a command end with an error as soon as that has said which processes there are."""
-    wait = subprocess.Popen.wait
-
-    def end_by(error: BaseException) -> None:
-        def ended(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
-            if timeout is None:
-                return wait(process)
-            deadline = time.monotonic() + 120
-            while len(_said(tmp_path / "output.txt")) < 2:
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
-            raise error
-
-        monkeypatch.setattr(subprocess.Popen, "wait", ended)
-
-    return end_by
-
-
-def test_what_takes_too_long_is_ended_with_all_that_it_started(
-    tmp_path: Path, ended_by: Callable[[BaseException], None]
+@pytest.mark.parametrize("error", [subprocess.TimeoutExpired("python", 240), KeyboardInterrupt()], ids=repr)
+def test_what_takes_too_long_or_is_interrupted_is_ended_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    ended_by(subprocess.TimeoutExpired("python", 240))
-    output = tmp_path / "output.txt"
-    assert execute([sys.executable, "-c", FORKS], tmp_path, output) == TOOK_TOO_LONG
-    _wait_until_gone(_said(output))
+    wait, output = subprocess.Popen.wait, tmp_path / "output.txt"
 
+    def ended(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        """With an error as soon as the command has said which processes there are."""
+        if timeout is None:
+            return wait(process)
+        wait_for(lambda: len(_said(output)) == 2)
+        raise error
 
-def test_ctrl_c_ends_what_was_started(tmp_path: Path, ended_by: Callable[[BaseException], None]) -> None:
-    ended_by(KeyboardInterrupt())
-    output = tmp_path / "output.txt"
-    with pytest.raises(KeyboardInterrupt):
-        execute([sys.executable, "-c", FORKS], tmp_path, output)
-    _wait_until_gone(_said(output))
+    monkeypatch.setattr(subprocess.Popen, "wait", ended)
+    command = [sys.executable, "-c", FORKS]
+    if isinstance(error, KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):
+            execute(command, tmp_path, output)
+    else:
+        assert execute(command, tmp_path, output) == TOOK_TOO_LONG
+    wait_for(lambda: not any(map(alive, _said(output))))
 
 
 def test_a_benchmark_that_is_told_to_end_leaves_nothing_running(tmp_path: Path) -> None:
@@ -94,11 +65,7 @@ def test_a_benchmark_that_is_told_to_end_leaves_nothing_running(tmp_path: Path) 
     command += ["--tools", "mine", "--cases", "input.serial-middle", "--rounds", "0", "--out", str(tmp_path / "out")]
     benchmark = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     output = tmp_path / "out" / "cases" / "input.serial-middle" / "mine-0" / "output-0.txt"
-    deadline = time.monotonic() + 240
-    while not output.exists() or len(_said(output)) < 2:
-        assert benchmark.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: benchmark.poll() is not None or (output.exists() and len(_said(output)) == 2), seconds=240)
     os.kill(benchmark.pid, signal.SIGTERM)
     assert benchmark.wait(240) == 143
-    _wait_until_gone(_said(output))
+    wait_for(lambda: not any(map(alive, _said(output))))

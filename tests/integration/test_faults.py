@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import support.runs as runs
 import support.warm as warm
-from support.runs import WHYIDLE, WITHOUT_COMPILER, report
+from support.fakes.driver import wait_for
+from support.runs import WHYIDLE, WITHOUT_COMPILER, report, steps_of
 from support.small_disk import small_disk
 from support.warm import run
 
@@ -63,11 +63,6 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout
 
 
-def steps_of(folder: Path) -> int:
-    window = report(folder)["window"]
-    return int(window["steps"] + window["warmup_steps"])
-
-
 def notes_of(folder: Path) -> str:
     return " ".join(report(folder)["quality"]["notes"])
 
@@ -102,29 +97,32 @@ def test_the_disk_is_full(tmp_path: Path, truth: str) -> None:
         assert "No space left" in shown or "could not be written" in shown
 
 
-def test_the_sampler_is_killed(tmp_path: Path, truth: str) -> None:
-    # As soon as it is there.
-    kill = (
-        "import psutil; command = ['whyidle.capture.sampler', os.environ['WHYIDLE_RUN']]\n"
-        "            samplers = lambda: [p for p in psutil.process_iter(['cmdline'])"
-        " if (p.info['cmdline'] or [])[3:5] == command]\n"
-        "            while not samplers(): time.sleep(0.05)\n"
-        "            [sampler.kill() for sampler in samplers()]"
-    )
-    done = run(tmp_path / "run", *program(tmp_path, within=kill))
-    assert (done.returncode, done.stdout) == (5, truth)
-    assert steps_of(tmp_path / "run") == STEPS
-    assert "sampler ended with exit code -9" in notes_of(tmp_path / "run")
+WITHIN_A_STEP = {
+    # The sampler is killed, as soon as it is there.
+    """import psutil; command = ['whyidle.capture.sampler', os.environ['WHYIDLE_RUN']]
+            processes = lambda: psutil.process_iter(['cmdline'])
+            samplers = lambda: [p for p in processes() if (p.info['cmdline'] or [])[3:5] == command]
+            while not samplers(): time.sleep(0.05)
+            [sampler.kill() for sampler in samplers()]""": "sampler ended with exit code -9",
+    # A hook raises.
+    "from whyidle.capture import active; loop = active.current().hooks._loop; "
+    "loop.fetch_begins = loop.fetch_ends = loop.learns = lambda *a: 1 / 0; loop.open = None": (
+        "failed and was switched off"
+    ),
+    # Another recording of the same process begins.
+    "from whyidle.capture.recording import recording; recording('inner').__enter__()": "is recorded once",
+}
+"""What happens within a step → what is noted of it."""
 
 
-def test_a_hook_raises(tmp_path: Path, truth: str) -> None:
-    break_it = (
-        "from whyidle.capture import active; loop = active.current().hooks._loop; "
-        "loop.fetch_begins = loop.fetch_ends = loop.learns = lambda *a: 1 / 0; loop.open = None"
-    )
-    done = run(tmp_path / "run", *program(tmp_path, within=break_it))
+@pytest.mark.parametrize("within", WITHIN_A_STEP, ids=list(WITHIN_A_STEP.values()))
+def test_what_happens_within_a_step_is_noted_and_the_training_goes_on(tmp_path: Path, truth: str, within: str) -> None:
+    done = run(tmp_path / "run", *program(tmp_path, within=within), cwd=tmp_path)
     assert (done.returncode, done.stdout) == (5, truth)
-    assert "failed and was switched off" in notes_of(tmp_path / "run")
+    noted = WITHIN_A_STEP[within]
+    assert noted in notes_of(tmp_path / "run")
+    assert "switched off" in noted or steps_of(tmp_path / "run") == STEPS
+    assert not (tmp_path / "inner").exists()
 
 
 def test_a_recording_cannot_begin(tmp_path: Path, truth: str) -> None:
@@ -164,18 +162,6 @@ def test_the_clock_goes_backwards(tmp_path: Path, truth: str) -> None:
         assert all(share >= 0 for share in known)
 
 
-def test_two_recordings_of_one_process(tmp_path: Path, truth: str) -> None:
-    again = (
-        "\nfrom whyidle.capture.recording import recording\n"
-        f"inner = recording({str(tmp_path / 'inner')!r}); inner.__enter__()\n"
-    )
-    done = run(tmp_path / "run", *program(tmp_path, before=again))
-    assert (done.returncode, done.stdout) == (5, truth)
-    assert steps_of(tmp_path / "run") == STEPS
-    assert "is recorded once" in notes_of(tmp_path / "run")
-    assert not (tmp_path / "inner").exists()
-
-
 @pytest.mark.slow
 def test_a_run_within_a_run(tmp_path: Path, truth: str) -> None:
     inner = [*WHYIDLE, "run", "--no-live", "--out", tmp_path / "inner", "--", *program(tmp_path)]
@@ -203,14 +189,11 @@ def test_the_command_that_records_is_killed(tmp_path: Path, truth: str) -> None:
     command = ["run", "--no-live", "--out", str(tmp_path / "run"), "--", *map(str, program(tmp_path, within=hold))]
     with out.open("w") as file, Path(os.devnull).open("r+") as nothing:
         process = warm.Process("trainings", "recorded", command, (nothing.fileno(), file.fileno(), nothing.fileno()))
-    until = time.monotonic() + 240
-    while not list((tmp_path / "run").glob("step-*.rec")) and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_for(lambda: any((tmp_path / "run").glob("step-*.rec")))
     process.kill()
     assert process.wait() == -signal.SIGKILL
     go.touch()
-    while not out.read_text() and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_for(out.read_text)
     # The training went on by itself, and its recording with it.
     assert out.read_text() == truth
     assert steps_of(tmp_path / "run") == STEPS

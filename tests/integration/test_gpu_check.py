@@ -197,10 +197,6 @@ def test_a_process_that_does_not_start_leaves_its_checks_not_measured(tmp_path: 
     run_stage(stage_of("one", "two"), results, float("inf"), lambda *_: [sys.executable, "-c", "raise SystemExit(3)"])
     said = "no check began: its process ended with code 3"
     assert outcomes(results) == [("one", NOT_MEASURED, said), ("two", NOT_MEASURED, said)]
-
-
-def test_without_time_a_stage_is_left_out_and_said(tmp_path: Path) -> None:
-    results = Results(tmp_path)
     run_stage(stage_of("one"), results, 0.0, lambda *_: [])
     assert outcomes(results) == [("one", NOT_MEASURED, "no time was left for it")]
 
@@ -254,14 +250,15 @@ def test_ranks_are_judged_by_their_gpus_their_contexts_and_their_waits(tmp_path:
     for rank, name in enumerate(("cuda", "cuda:1")):
         describe_process(tmp_path / "run", rank, 100 + rank, {"device": {"kind": "cuda", "name": name}})
     own = "rank 0 holds a context on [True, False]\nrank 1 holds a context on [False, True]\n"
-    alone = Done(0, own, "")
-    for out, ranks_there, shares, right in (
-        (own, 2, {}, True),
-        (own.replace("[False, True]", "[True, True]"), 2, {}, False),
-        (own, 1, {}, False),
-        (own, 2, {"host_pct": 20.0}, False),
+    both = own.replace("[False, True]", "[True, True]")
+    for out, ranks_there, host_pct, right in (
+        (own, 2, 2, True),
+        (both, 2, 2, False),
+        (own, 1, 2, False),
+        (own, 2, 20, False),
     ):
-        assert programs.judged_ranks(alone, recorded(tmp_path / "run", out, **shares), ranks_there).right == right
+        seen = recorded(tmp_path / "run", out, host_pct=host_pct)
+        assert programs.judged_ranks(Done(0, own, ""), seen, ranks_there).right == right
 
 
 @pytest.mark.slow

@@ -18,21 +18,15 @@ from whyidle.record.schema import STEP
 PROGRAM = (Path(__file__).parent / "programs" / "interrupted_steps.py").read_text()
 
 
-@pytest.mark.slow
+SOME, ALL = 200, 16_000
+
+
 @pytest.mark.parametrize("pure", [False, True], ids=["C", "Python"])
-@pytest.mark.parametrize("turn", [1, 2, 3])
-def test_of_16000_interrupts_none_is_lost(tmp_path: Path, pure: bool, turn: int) -> None:
-    if not pure and native.extension is None:
+@pytest.mark.parametrize("interrupts", [SOME, *[pytest.param(ALL, marks=pytest.mark.slow)] * 3])
+def test_of_so_many_interrupts_none_is_lost(tmp_path: Path, interrupts: int, pure: bool) -> None:
+    if not pure and interrupts == ALL and native.extension is None:
         pytest.skip(f"no extension: {native.why_not}")
-    storm(tmp_path / "run", 16_000, pure)
-
-
-@pytest.mark.parametrize("pure", [False, True], ids=["C", "Python"])
-def test_of_some_interrupts_none_is_lost(tmp_path: Path, pure: bool) -> None:
-    storm(tmp_path / "run", 200, pure)
-
-
-def storm(folder: Path, interrupts: int, pure: bool) -> None:
+    folder = tmp_path / "run"
     environment = os.environ | {"WHYIDLE_PURE": str(int(pure)), "OMP_NUM_THREADS": "1"}
     program = folder.with_name("train.py")
     program.write_text(PROGRAM.replace("import torch\n", WITHOUT_COMPILER, 1))

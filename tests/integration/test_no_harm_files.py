@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import whyidle.commands.run as run_command
-from support.runs import WHYIDLE, run
+from support.runs import WHYIDLE, mistaken, run
 from whyidle.commands.main import main
 from whyidle.record import scalars
 from whyidle.record.files import read_json
@@ -41,15 +41,6 @@ def precious(tmp_path: Path) -> Iterator[Path]:
     file.write_text(PRECIOUS)
     yield file
     assert file.read_text() == PRECIOUS
-
-
-def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
-    """What is said, in one line, where a command does nothing."""
-    assert main([str(word) for word in words]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("whyidle: ")
-    assert said.count("\n") == 1
-    return said
 
 
 # What happens between the start of a command and its end
@@ -211,13 +202,13 @@ def test_a_page_takes_the_place_of_a_page_only(
         assert not (tmp_path / "new").exists()
         return
     before = page.read_text()
-    assert "is not a page that whyidle wrote" in refused(capsys, "report", folder, "--format", "html")
+    assert "is not a page that whyidle wrote" in mistaken(capsys, "report", folder, "--format", "html")
     assert page.read_text() == before
     # Elsewhere it may be written, twice too, but not over what is none.
     for _ in range(2):
         assert main(["report", str(folder), "--format", "html", "-o", str(tmp_path / "page.html")]) == 0
     capsys.readouterr()
-    assert "is not a page" in refused(capsys, "report", folder, "--format", "html", "-o", precious)
+    assert "is not a page" in mistaken(capsys, "report", folder, "--format", "html", "-o", precious)
 
 
 def test_prometheus_refuses_what_it_did_not_write_before_anything_starts(
@@ -226,7 +217,7 @@ def test_prometheus_refuses_what_it_did_not_write_before_anything_starts(
     (tmp_path / "link.prom").symlink_to(precious)
     started = ["--", "touch", str(tmp_path / "started")]
     for file in (precious, tmp_path / "link.prom"):
-        said = refused(capsys, "run", "--out", tmp_path / "r", "--prometheus", file, *started)
+        said = mistaken(capsys, "run", "--out", tmp_path / "r", "--prometheus", file, *started)
         assert "not a file of figures that whyidle wrote" in said
     assert not (tmp_path / "started").exists()
     assert not (tmp_path / "r").exists()
@@ -255,7 +246,7 @@ def test_a_folder_with_a_file_by_a_name_of_ours_is_refused(
     else:
         (folder / name).write_text(PRECIOUS)
     before = sorted(os.listdir(folder))
-    said = refused(capsys, "run", "--out", folder, "--", "touch", tmp_path / "started")
+    said = mistaken(capsys, "run", "--out", folder, "--", "touch", tmp_path / "started")
     assert f"{folder} already holds {name}" in said
     assert sorted(os.listdir(folder)) == before
     assert (folder / name).read_text() == PRECIOUS

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from support.runs import mistaken
 from whyidle.commands.main import main
 
 PAGE = Path(__file__).parents[2] / "docs" / "scenarios" / "your-own.md"
@@ -120,7 +121,4 @@ def test_a_file_that_is_no_scenario_is_one_clear_message(
     file = tmp_path / f"broken_{abs(hash(text))}.py"
     if text is not None:
         file.write_text(text)
-    assert main(["compare", str(file)]) == 2
-    shown = capsys.readouterr().err
-    assert said in " ".join(shown.split())
-    assert "Traceback" not in shown
+    assert said in mistaken(capsys, "compare", file)

@@ -16,8 +16,6 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 import whyidle
-from whyidle.commands.main import main
-from whyidle.commands.verbs import VERBS
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {
@@ -97,14 +95,6 @@ def test_importing_costs_no_torch() -> None:
 def test_python_dash_m_is_the_console_script() -> None:
     shown = subprocess.run([sys.executable, "-m", "whyidle", "--version"], capture_output=True, text=True, check=True)
     assert shown.stdout == f"whyidle {whyidle.__version__}\n"
-
-
-@pytest.mark.parametrize("verb", [v.name for v in VERBS])
-def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([verb, "--help"])
-    assert ended.value.code == 0
-    assert f"example: whyidle {verb}" in capsys.readouterr().out
 
 
 class Environment:

@@ -27,8 +27,8 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 @dataclass(frozen=True)
 class Truth:
-    steps: int | None
-    """With the warm-up; `None`: no training."""
+    steps: int
+    """With the warm-up."""
     batch: int | None
     """`None`: cannot be known."""
     parts: tuple[str, ...] = TOLD
@@ -39,13 +39,11 @@ class Truth:
     needs: str = ""
     says: str = ""
     """Part of a note that the report must have."""
-    module: bool = False
-    """Run by `python -m`."""
     input_known: bool = True
     made_aside: bool = False
     """Batches are made in other processes or threads: between two steps the training waits for one."""
     missing: int = 0
-    """Steps that may not have been seen, depending on which thread is first, or what the machine held up."""
+    """Steps that may not have been seen, where the machine held up the training."""
     compiler: bool = False
     """Needs torch's compiler, whose import takes as long as the rest of a program's start."""
 
@@ -62,30 +60,19 @@ NO_LOADER = "whyidle sees no loader of the training's batches"
 TRUTHS = {
     "basic_epochs": Truth(60, 4, workers=0),
     "workers_tqdm": Truth(60, 8, ("input", "compute"), workers=2, made_aside=True, needs="tqdm"),
-    "iter_next": Truth(60, 7, workers=0),
     # The first batch is not seen to be learnt from before the second is fetched, unless the machine held up the two.
     "prefetch_by_hand": Truth(
         60, 5, workers=0, missing=1, says="forward pass runs between the optimizer and the next fetch", variant=True
     ),
     "infinite_cycle": Truth(60, 4, workers=0),
-    "gan": Truth(40, 5, workers=0, variant=True),
-    "cyclegan": Truth(60, 2, workers=0, variant=True),
-    "semi_supervised": Truth(50, 3, workers=0, variant=True),
     "accumulation": Truth(60, 4, workers=0),
-    "grad_scaler": Truth(60, 3, workers=0, variant=True),
     "nested_validation": Truth(70, 3, workers=0),
-    "iterable_dataset": Truth(50, 5, workers=0, variant=True),
     "lbfgs": Truth(40, 4, workers=0),
-    "manual_sgd": Truth(50, 4, workers=0, variant=True),
     # Its thread is known to train once it did.
     "thread_fit": Truth(49, 4, workers=0, says="The training runs in thread"),
-    "notebook": Truth(40, 8, workers=0, module=True, variant=True),
     "compiled_step": Truth(120, 4, workers=0, compiler=True),
     # Steps are taken from optimizer steps once there were three of those.
     "get_batch": Truth(57, None, (), says=NO_LOADER, input_known=False),
-    # As many less as the thread that fetches is ahead, and those from which it is known that it does.
-    "prefetch_thread": Truth(50, None, (), missing=10, says="Another thread than the training's", input_known=False),
-    "evaluate_only": Truth(None, None, says="No backward pass"),
     "get_batch_phase": Truth(60, None, says='phase "checkpoint"'),
     "generator_watch": Truth(60, 5),
     "reinforcement": Truth(40, None, says='phase "evaluation games"', variant=True),
@@ -105,7 +92,6 @@ TRUTHS = {
     ),
     "accelerate_loop": Truth(60, 4, workers=0, needs="accelerate", compiler=True),
     "own_loader": Truth(60, 4, ("input",), workers=0),
-    "own_update": Truth(None, None, says="40 backward passes were seen"),
     "torchdata_nodes": Truth(60, 4, needs="torchdata", variant=True),
     "webdataset_loader": Truth(60, 4, ("input", "compute"), workers=0, made_aside=True, needs="webdataset"),
     # Of its second loop some fetches are not told from computing, nor what is collected in them from the host's.
@@ -124,19 +110,17 @@ def _installed(name: str) -> bool:
 
 def _recorded(name: str, folder: Path) -> tuple[Analysis, Stamps]:
     """The recording of a program, and its own stamps."""
-    truth, own = TRUTHS.get(name, Truth(None, None, compiler=True)), folder / "truth"
+    truth, own = TRUTHS.get(name, Truth(40, 4, compiler=True)), folder / "truth"
     own.mkdir()
-    command = ["-m", name] if truth.module else [str(PROGRAMS / f"{name}.py")]
     settings = {
         "PLANTED_TRUTH": str(own),
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(PROGRAMS),
         "HF_HOME": str(folder / "hf"),
         "HF_HUB_OFFLINE": "1",
     }
     if not truth.compiler:
         settings["PLANTED_WITHOUT_COMPILER"] = "1"
-    done = warm.run(folder / "run", sys.executable, *command, env=os.environ | settings, cwd=folder)
+    done = warm.run(folder / "run", sys.executable, PROGRAMS / f"{name}.py", env=os.environ | settings, cwd=folder)
     assert done.returncode == 0, done.stderr
     return analyse(open_run(folder / "run")), written(own)
 
@@ -153,9 +137,6 @@ def test_a_program_is_seen_as_it_is(tmp_path: Path, name: str) -> None:
     analysis, own = _recorded(name, tmp_path)
     if truth.says:
         assert any(truth.says in note for note in analysis.notes), analysis.notes
-    if truth.steps is None:
-        assert analysis.facts is None
-        return
     facts = analysis.facts
     assert facts is not None, analysis.notes
     window = facts.window

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +12,7 @@ import pytest
 
 import support.warm as warm
 from support.fakes.driver import wait_for
-from support.runs import WITHOUT_COMPILER, report, run
+from support.runs import WITHOUT_COMPILER, report, run, steps_of
 from whyidle.record.run import open_run
 from whyidle.record.schema import HOST
 
@@ -103,8 +101,8 @@ def test_a_seeded_training_is_the_same_to_the_last_bit(
     assert recorded.stdout == expected
     # What it wrote to stderr stands there whole, before our report.
     assert recorded.stderr.startswith("done\n")
+    assert steps_of(tmp_path / "run") == STEPS
     seen = report(tmp_path / "run")
-    assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == STEPS
     assert seen["window"]["batch_size"] == 8
     assert seen["run"]["exit_code"] == 0
     assert seen["breakdown"]["boundary_pct"] > 0
@@ -196,61 +194,7 @@ def test_python_is_found_behind_a_shell_script_and_the_users_own_sitecustomize_s
     wrapper.chmod(0o755)
     done = warm.run(tmp_path / "run", wrapper, env=environment, training=False)
     assert (done.returncode, done.stdout) == (0, f"{tmp_path}/theirs/sitecustomize.py\n"), done.stderr
-    seen = report(tmp_path / "run")
-    assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == STEPS
-
-
-@pytest.fixture(scope="module")
-def bare_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment with torch, numpy and what those need, and with nothing of ours."""
-    folder = tmp_path_factory.mktemp("theirs")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    torch = importlib.util.find_spec("torch")
-    assert torch is not None
-    assert torch.origin is not None
-    here = Path(torch.origin).parents[1]
-    there = Path(next(iter(folder.glob("lib/python*/site-packages"))))
-    needed = (
-        "torch torchgen functorch numpy numpy.libs typing_extensions.py sympy mpmath filelock networkx jinja2 "
-        "markupsafe fsspec nvidia triton setuptools"
-    )
-    for name in needed.split():
-        if (here / name).exists():
-            (there / name).symlink_to(here / name)
-    return folder / "bin" / "python"
-
-
-def recorded_elsewhere(folder: Path, program: Path, python: Path, *arguments: str) -> None:
-    """That a training of an environment without us is recorded, by nothing but what lies there."""
-    program.write_text(
-        WITHOUT_COMPILER + TRAIN + "    ours = [m for m in sys.modules if m.startswith('whyidle')]\n"
-        "    theirs = [m for m in ('rich', 'psutil', 'platformdirs', 'pynvml') if m in sys.modules]\n"
-        "    print('recorded', len(ours) > 5, theirs)\n"
-    )
-    done = warm.run(folder, python, program, *arguments, training=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("recorded True []\n")
-    seen = report(folder)
-    assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == STEPS
-    assert "hook" not in " ".join(n for n in seen["quality"]["notes"] if "left out" in n or "failed" in n)
-
-
-@pytest.mark.slow
-def test_torch_may_be_there_before_us(tmp_path: Path, program: Path, bare_environment: Path) -> None:
-    packages = next(iter(bare_environment.parents[1].glob("lib/python*/site-packages")))
-    early = packages / "early.pth"
-    early.write_text("import torch\n")
-    try:
-        recorded_elsewhere(tmp_path / "run", program, bare_environment, "0")
-    finally:
-        early.unlink()
-
-
-@pytest.mark.slow
-def test_another_environment_needs_numpy_and_torch_only(tmp_path: Path, program: Path, bare_environment: Path) -> None:
-    missing = subprocess.run([bare_environment, "-c", "import whyidle"], capture_output=True)
-    assert missing.returncode != 0
-    recorded_elsewhere(tmp_path / "run", program, bare_environment, "1", "spawn", "fork")
+    assert steps_of(tmp_path / "run") == STEPS
 
 
 FORKED = (
@@ -280,9 +224,8 @@ def test_a_forked_child_that_trains_has_a_recording_of_its_own(tmp_path: Path) -
     done = warm.run(tmp_path / "run", sys.executable, "-c", FORKED)
     assert done.returncode == 0
     assert len(list((tmp_path / "run").glob("step-*.rec"))) == 2
-    seen = report(tmp_path / "run")
     # The figures are those of the process that ran most steps.
-    assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == 60
+    assert steps_of(tmp_path / "run") == 60
 
 
 @pytest.mark.slow
@@ -298,21 +241,10 @@ def test_a_notebook_that_is_executed_is_recorded(tmp_path: Path, program: Path) 
         "nbformat_minor": 4,
     }
     (tmp_path / "train.ipynb").write_text(json.dumps(notebook))
-    done = warm.run(
-        tmp_path / "run",
-        sys.executable,
-        "-m",
-        "nbconvert",
-        "--execute",
-        "--to",
-        "notebook",
-        "--stdout",
-        tmp_path / "train.ipynb",
-        training=False,
-    )
+    command = [sys.executable, "-m", "nbconvert", "--execute", "--to", "notebook", "--stdout"]
+    done = warm.run(tmp_path / "run", *command, tmp_path / "train.ipynb", training=False)
     assert done.returncode == 0, done.stderr
-    seen = report(tmp_path / "run")
-    assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == STEPS
+    assert steps_of(tmp_path / "run") == STEPS
 
 
 CLOSES = (
@@ -341,9 +273,7 @@ def test_files_of_a_program_that_closes_ours_come_to_no_harm(tmp_path: Path, for
     done = warm.run(tmp_path / "run", sys.executable, tmp_path / "daemon.py", tmp_path / "file")
     assert done.returncode == 0, done.stderr
     assert [path.read_bytes() for path in tmp_path.glob("file*")] == [b"12345"] * 30
-    seen = report(tmp_path / "run")
-    steps = seen["window"]["steps"] + seen["window"]["warmup_steps"]
-    assert steps == (STEPS if fork else 2 * STEPS)
+    assert steps_of(tmp_path / "run") == (STEPS if fork else 2 * STEPS)
 
 
 @pytest.mark.slow
@@ -353,6 +283,5 @@ def test_a_program_that_replaces_itself_is_recorded_twice(tmp_path: Path, progra
     done = warm.run(tmp_path / "run", sys.executable, program, "0")
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "run").glob("step-*.rec"))) == 2
-    seen = report(tmp_path / "run")
-    assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == STEPS
+    assert steps_of(tmp_path / "run") == STEPS
     assert "File exists" not in done.stderr

@@ -13,6 +13,7 @@ import pytest
 
 import support.warm as warm
 from support.repository import git
+from support.terminals import alive
 from whyidle.commands import run as run_command
 from whyidle.commands.main import main
 from whyidle.record.code import CodeRevision
@@ -114,14 +115,7 @@ def test_a_git_that_hangs_holds_up_nothing_and_is_not_left_behind(
     assert (told["ended"]["status"], told["code"]) == ("ok", None)
     # One of them is not ours to bury: a shell's.
     begun = log.read_text().split() if log.exists() else []
-    assert not any(runs(pid) for pid in begun)
-
-
-def runs(pid: str) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
-    except OSError:
-        return False
+    assert not any(alive(int(pid)) for pid in begun)
 
 
 def test_signals_reach_the_command_while_git_hangs(tmp_path: Path, hanging: tuple[Path, dict[str, str]]) -> None:

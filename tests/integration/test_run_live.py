@@ -12,7 +12,7 @@ import pytest
 
 from support.fakes.driver import wait_for
 from support.runs import WHYIDLE
-from support.terminals import PROMPT, Terminal, shell
+from support.terminals import PROMPT, Terminal, printed, shell
 from support.tmux import THERE_IS, Tmux
 from whyidle.commands.main import main
 from whyidle.terminal import beside
@@ -45,18 +45,10 @@ def typed(terminal: Terminal, words: str) -> int:
     return terminal.type(f"unset TMUX; {words}\r".encode())
 
 
-def told(terminal: Terminal, words: str) -> str:
-    """What a command printed by when the shell, which waits at its prompt, is there again."""
-    before = terminal.type(f"{words}; echo 'that'$((6 * 7))\r".encode())
-    terminal.until("that42", before)
-    terminal.until(PROMPT, terminal.raw.index(b"that42", before))
-    return "\n".join(terminal.raw[before:].decode().split("\r\n")[1:-2])
-
-
 def test_where_all_output_goes_into_files_the_terminal_shows_the_view_and_is_given_back(tmp_path: Path) -> None:
     output = tmp_path / "output"
     with shell() as terminal:
-        modes = told(terminal, "stty -g")
+        modes = printed(terminal, "stty -g")
         before = typed(terminal, f"{shlex.join(recorded(tmp_path))} > {output} 2>&1")
         begun(output)
         terminal.until(ENTER, before)
@@ -66,14 +58,14 @@ def test_where_all_output_goes_into_files_the_terminal_shows_the_view_and_is_giv
         stopped = terminal.raw.index(b"Stopped", before)
         assert terminal.raw.index(LEAVE.encode(), before) < stopped
         terminal.until(PROMPT, stopped)
-        assert told(terminal, "stty -g") == modes
+        assert printed(terminal, "stty -g") == modes
         before = terminal.type(b"fg\r")
         terminal.until(ENTER, before)
         (tmp_path / "seen").touch()
         terminal.until(LEAVE, before)
         terminal.until(PROMPT, terminal.raw.index(LEAVE.encode(), before))
-        assert "code 6" in told(terminal, "echo code $?")
-        assert told(terminal, "stty -g") == modes
+        assert printed(terminal, "echo code $?") == ["code 6"]
+        assert printed(terminal, "stty -g") == modes
     said = output.read_text()
     assert said.startswith(f"whyidle: recording into {tmp_path / 'run'}; the terminal shows the live view\nbegins ")
     assert said.index("ends\n") < said.index("Verdict")
@@ -92,7 +84,7 @@ def test_what_goes_on_in_the_background_leaves_the_terminal_to_the_shell(tmp_pat
         before = terminal.type(b"bg\r")
         terminal.until(PROMPT, before)
         (tmp_path / "seen").touch()
-        assert ENTER not in told(terminal, "wait %1; echo code $?")
+        assert ENTER not in "".join(printed(terminal, "wait %1; echo code $?"))
         assert b"code 6" in terminal.raw
     assert "Verdict" in output.read_text()
 
@@ -113,7 +105,8 @@ def test_when_we_are_killed_the_terminal_is_given_back_and_the_program_goes_on(t
 def test_where_output_may_come_to_the_terminal_nothing_is_drawn(tmp_path: Path, output: str) -> None:
     (tmp_path / "seen").touch()
     with shell() as terminal:
-        shown = told(terminal, f"unset TMUX; cd {tmp_path}; {shlex.join(recorded(tmp_path))} {output}")
+        words = f"unset TMUX; cd {tmp_path}; {shlex.join(recorded(tmp_path))} {output}"
+        shown = "\n".join(printed(terminal, words))
     assert ENTER not in shown
     said = shown + ((tmp_path / "output").read_text() if (tmp_path / "output").exists() else "")
     line = f"whyidle: recording into {tmp_path / 'run'}; to watch: whyidle live {tmp_path / 'run'} in another terminal"

@@ -13,7 +13,7 @@ import pytest
 import support.warm as warm
 from support.fakes.driver import wait_for
 from support.runs import WHYIDLE
-from support.terminals import PROMPT, Terminal, shell, state
+from support.terminals import PROMPT, Terminal, printed, shell, state
 
 
 def typed(terminal: Terminal, folder: Path, program: str, *words: str | Path) -> None:
@@ -22,14 +22,6 @@ def typed(terminal: Terminal, folder: Path, program: str, *words: str | Path) ->
     script.write_text(program)
     python = [sys.executable, "-u", str(script), *map(str, words)]
     terminal.type((shlex.join([*WHYIDLE, "run", "--out", str(folder / "run"), "--", *python]) + "\r").encode())
-
-
-def said(terminal: Terminal, words: str) -> list[str]:
-    """What a shell's command printed."""
-    before = terminal.type(f"{words}; echo 'that'$((6 * 7))\r".encode())
-    terminal.until("that42", before)
-    terminal.until(PROMPT, terminal.raw.index(b"that42", before))
-    return terminal.raw[before:].decode().split("\r\n")[1:-2]
 
 
 def ended(terminal: Terminal, before: int) -> str:
@@ -64,7 +56,9 @@ def test_a_program_has_the_terminal_that_it_would_have_without_us(tmp_path: Path
         session = terminal.process.pid
         typed(terminal, tmp_path, SEES, tmp_path / "seen", str(session))
         shown = ended(terminal, 0)
-        said(terminal, shlex.join([sys.executable, str(tmp_path / "program.py"), str(tmp_path / "bare"), str(session)]))
+        printed(
+            terminal, shlex.join([sys.executable, str(tmp_path / "program.py"), str(tmp_path / "bare"), str(session)])
+        )
     assert (tmp_path / "seen").read_text() == (tmp_path / "bare").read_text()
     # Nothing that acts on a terminal but the report's colours.
     assert "\x1b7" not in shown
@@ -114,7 +108,7 @@ def test_ctrl_c_reaches_the_program_once_and_the_report_still_comes(tmp_path: Pa
         shown = ended(terminal, before)
         assert "interrupts: 1\r\n" in shown
         assert "Verdict" in shown
-        assert said(terminal, "echo code $?") == ["code 6"]
+        assert printed(terminal, "echo code $?") == ["code 6"]
 
 
 COUNTS = """
@@ -128,7 +122,7 @@ for number in itertools.count():
 
 def test_ctrl_z_stops_program_and_us_and_fg_continues_both(tmp_path: Path) -> None:
     with shell() as terminal:
-        modes = said(terminal, "stty -g")
+        modes = printed(terminal, "stty -g")
         typed(terminal, tmp_path, COUNTS)
         pid = pid_of(terminal)
         for _ in range(2):
@@ -136,13 +130,13 @@ def test_ctrl_z_stops_program_and_us_and_fg_continues_both(tmp_path: Path) -> No
             terminal.until("Stopped", before)
             terminal.until(PROMPT, before)
             assert (state(pid), state(ours(pid))) == ("T", "T")
-            assert said(terminal, "stty -g") == modes
+            assert printed(terminal, "stty -g") == modes
             before = terminal.type(b"fg\r")
             terminal.until("count ", before)
         before = terminal.type(b"\x03")
         assert "stopped by Ctrl-C" in ended(terminal, before)
-        assert said(terminal, "echo code $?") == ["code 130"]
-        assert said(terminal, "stty -g") == modes
+        assert printed(terminal, "echo code $?") == ["code 130"]
+        assert printed(terminal, "stty -g") == modes
 
 
 def test_what_is_continued_in_the_background_goes_on_there(tmp_path: Path) -> None:
@@ -181,7 +175,7 @@ def test_a_program_that_does_not_stop_at_ctrl_z_keeps_us_going(tmp_path: Path) -
         terminal.until("not now", before)
         terminal.type(b"bob\r")
         assert "<bob>" in ended(terminal, before)
-        assert said(terminal, "echo code $?") == ["code 3"]
+        assert printed(terminal, "echo code $?") == ["code 3"]
 
 
 TIDIES = """
@@ -238,7 +232,7 @@ def test_sigterm_to_us_ends_the_program_and_we_end_as_it_did(tmp_path: Path) -> 
         pid = pid_of(terminal)
         os.kill(ours(pid), signal.SIGTERM)
         assert "stopped by SIGTERM" in ended(terminal, 0)
-        assert said(terminal, "echo code $?")[-1] == "code 143"
+        assert printed(terminal, "echo code $?")[-1] == "code 143"
 
 
 def test_who_hangs_up_on_us_hangs_up_on_the_program(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,9 @@ import pytest
 
 from support.fakes.driver import wait_for
 from support.small_disk import small_disk
+from support.terminals import alive
 from whyidle.capture.cpu_budget import cpu_budget
-from whyidle.capture.sampler.devices import MARGIN_NS, WINDOW_NS, busy_ns
+from whyidle.capture.sampler.devices import WINDOW_NS
 from whyidle.capture.sampler.start import Sampler, start_sampler
 from whyidle.devices.conditions import Conditions
 from whyidle.record.notices import SAMPLER_NOTICES
@@ -30,7 +30,6 @@ from whyidle.record.schema import DEVICE, HOST, NOT_MEASURED, SPAN, SpanKind
 from whyidle.record.segment import RecordWriter
 
 RATE = 20.0
-PERIOD_NS = round(1e9 / RATE)
 TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 """The kernel tells CPU time of a process in such."""
 
@@ -53,14 +52,6 @@ for _ in range(children):
     os.wait()
 """
 IDLE = "import time; time.sleep(600)"
-
-
-def running(pid: int) -> bool:
-    """Whether a process is there and not merely unburied."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def hosts(folder: Path) -> Records:
@@ -137,16 +128,6 @@ def test_a_busy_tree_is_measured_through_its_end(run: Path) -> None:
     assert all(RecordFile(path).header.closed for path in run.glob("*.rec"))
 
 
-def test_samples_keep_the_jittered_plan(run: Path, sampler: Sampler) -> None:
-    wait_for(lambda: len(hosts(run)) > 10)
-    sampler.stop()
-    records = hosts(run)[:-1]
-    late = records["late_ns"]
-    assert (late >= 0).all()
-    planned = (records["t_ns"] - late).tolist()
-    assert all(b - a >= PERIOD_NS // 2 for a, b in pairwise(planned))
-
-
 @pytest.mark.parametrize("end", ["stop", signal.SIGTERM, signal.SIGHUP, shutil.rmtree])
 def test_each_way_to_end_it_ends_it_well(run: Path, sampler: Sampler, end: Any) -> None:
     pid, told = sampler.pid, time.monotonic_ns()
@@ -156,11 +137,11 @@ def test_each_way_to_end_it_ends_it_well(run: Path, sampler: Sampler, end: Any) 
     elif end is shutil.rmtree:
         shutil.rmtree(run)
     if end != "stop":
-        wait_for(lambda: not running(pid))
+        wait_for(lambda: not alive(pid))
     sampler.stop()
     sampler.stop()
     assert sampler.error is None
-    assert not running(pid)
+    assert not alive(pid)
     if end is shutil.rmtree:
         assert not run.exists()
         return
@@ -175,13 +156,13 @@ def test_ctrl_c_does_not_end_it(run: Path, sampler: Sampler) -> None:
     os.kill(sampler.pid, signal.SIGINT)
     seen = len(hosts(run))
     wait_for(lambda: len(hosts(run)) > seen + 2)
-    assert running(sampler.pid)
+    assert alive(sampler.pid)
 
 
 def test_there_are_never_two_for_one_run(run: Path, sampler: Sampler) -> None:
     second = start_sampler(run, os.getpid(), RATE)
     assert second.pid is not None
-    wait_for(lambda: second.pid is None or not running(second.pid))
+    wait_for(lambda: second.pid is None or not alive(second.pid))
     second.stop()
     assert second.error == f"The sampler ended with exit code 1; {SAMPLER_NOTICES} in the run folder may say why."
     # What the second has to say the first one writes.
@@ -212,8 +193,8 @@ def test_it_dies_with_its_starter_even_if_a_fork_holds_the_pipe(run: Path) -> No
         wait_for(lambda: any(run.glob("host-*.rec")) and len(hosts(run)))
         starter.kill()
         starter.wait()
-        wait_for(lambda: not running(sampler))
-        assert running(fork)
+        wait_for(lambda: not alive(sampler))
+        assert alive(fork)
     finally:
         starter.stdout.close()
         os.kill(fork, signal.SIGKILL)
@@ -230,39 +211,26 @@ def test_one_that_does_not_end_is_terminated(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_emulated_device_is_followed_while_it_runs(tmp_path: Path) -> None:
+    """What its windows, memory and clocks say, the tests of that source show on a clock of their own."""
     conditions = Conditions(sm_clock=0.5, throttle_reasons=0x20)
     device = {"kind": "emulated", "memory_bytes": 12_000_000_000, "conditions": asdict(conditions)}
     run = create_run(tmp_path / "run", {"device": device})
-    begins = ends = np.empty(0, dtype=np.int64)
     with start_sampler(run, os.getpid(), RATE) as sampler:
         spans = RecordWriter(run, SPAN)
-        wait_for(lambda: any(run.glob("host-*.rec")))
-        begin = 0
-        # A device's spans are recorded before they begin: should this process be held up meanwhile, others follow.
-        while begin < time.monotonic_ns():
-            begin = time.monotonic_ns() + 300_000_000
-            more = begin + np.arange(0, 800_000_000, 7_000_000)
-            lengths = np.arange(len(more)) * 60_000
-            for b, e in zip(more.tolist(), (more + lengths).tolist(), strict=True):
-                spans.append(0, 0, SpanKind.COMPUTE, b, e, 0)
-            begins, ends = np.r_[begins, more], np.r_[ends, more + lengths]
-        time.sleep(max(0, ends[-1] + MARGIN_NS + 2 * WINDOW_NS - time.monotonic_ns()) / 1e9)
+
+        def busy() -> bool:
+            """Whether some window was busy throughout. A device's spans are recorded before they begin: should this
+            process be held up meanwhile, others follow."""
+            begin = time.monotonic_ns() + 3 * WINDOW_NS // 2
+            spans.append(0, 0, SpanKind.COMPUTE, begin, begin + 3 * WINDOW_NS, 0)
+            return bool((open_run(run).records(DEVICE)["utilisation_pct"] == 100).any())
+
+        wait_for(busy)
     assert sampler.error is None
     records = open_run(run).records(DEVICE)
-    windows = records[records["window_ns"] != NOT_MEASURED]
-    assert set(np.diff(windows["t_ns"]).tolist()) == {WINDOW_NS}
-    assert windows["t_ns"][-1] >= ends[-1]
-    windows = windows[windows["t_ns"] > begin]
-    assert windows["t_ns"][0] - WINDOW_NS <= begin
-    edges = np.r_[windows["t_ns"][0] - WINDOW_NS, windows["t_ns"]]
-    truth = np.rint(100 * busy_ns(begins, ends, edges) / WINDOW_NS)
-    assert windows["utilisation_pct"].tolist() == truth.tolist()
-    assert truth.max() > 50
     memory = records[records["window_ns"] == NOT_MEASURED]
     assert set(memory["memory_total_bytes"].tolist()) == {12_000_000_000}
-    assert set(memory["memory_used_bytes"].tolist()) == {NOT_MEASURED}
     assert set(memory["sm_clock_mhz"].tolist()) == {750}
-    assert (np.diff(memory["thermal_ns"]) > 0).all()
     assert "emulated device" in (run / SAMPLER_NOTICES).read_text()
 
 
@@ -286,7 +254,7 @@ def test_a_disk_that_fills_up_loses_records_and_counts_them(disk: Path) -> None:
         wait_for(lambda: list(run.glob("host-*.rec")))
         time.sleep(0.1)
         assert sampler.pid is not None
-        assert running(sampler.pid)
+        assert alive(sampler.pid)
     assert sampler.error is None
     # The last look comes at the end, whatever came before it.
     assert sum(RecordFile(path).header.dropped for path in run.glob("*.rec")) > 0

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from support.crafted import analysis_of_run
+from support.terminals import alive
 from whyidle.analyse.cells.comparison import Cell, RunRow
 from whyidle.matrix.trial import TrialOutcome, TrialServer, TrialTarget
 from whyidle.record.run import open_run, processes
@@ -107,13 +108,6 @@ def trial(server: TrialServer, tmp_path: Path) -> Iterator[Trial]:
     yield run
     for folder in made:
         assert not any(alive(process.pid) for process in processes(folder)), "a rank was left running"
-
-
-def alive(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 def logged(folder: Path, rank: int) -> list[dict[str, Any]]:

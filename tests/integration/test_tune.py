@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
-from support.runs import WHYIDLE, WITHOUT_COMPILER, report, short_folder
-from whyidle.commands.main import main
+from support.runs import WHYIDLE, WITHOUT_COMPILER, called, mistaken, report, short_folder
 from whyidle.terminal.progress import TuneProgress
 from whyidle.tune.search import SearchProgress
 from whyidle.tune.watchdog import members
@@ -62,14 +59,6 @@ def program(folder: Path, sample_s: float, step_s: float, each: str = "pass") ->
     path = folder / "train.py"
     path.write_text(written(sample_s, step_s, each))
     return path
-
-
-def tune(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """The command in this process, as starting one takes longer than its own work. Trainings are processes anyway."""
-    words = ["tune", *map(str, arguments)]
-    with redirect_stdout(io.StringIO()) as shown, redirect_stderr(io.StringIO()) as said:
-        code = main(words)
-    return subprocess.CompletedProcess(words, code, shown.getvalue(), said.getvalue())
 
 
 def nothing_is_left(folder: Path) -> None:
@@ -140,7 +129,8 @@ def test_a_scenario_on_an_emulated_device(images: Path, tmp_path: Path, monkeypa
             raise KeyboardInterrupt
 
     monkeypatch.setattr(TuneProgress, "show", interrupted_once_workers_were_tried)
-    done = tune(
+    done = called(
+        "tune",
         *("ssd", "--device", "emulated:h200", "--data", images, "--pipelines", "workers", "--no-augment"),
         *("--budget", "600", "--batch-sizes", "none", "--max-workers", "2", "--out", tmp_path / "out"),
         *("--json", tmp_path / "r.json"),
@@ -168,7 +158,7 @@ def test_a_scenario_on_an_emulated_device(images: Path, tmp_path: Path, monkeypa
 def test_a_program_that_cannot_be_tuned_is_one_message(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "train.py"
     path.write_text(text)
-    done = tune("--out", tmp_path / "out", "--", sys.executable, path)
+    done = called("tune", "--out", tmp_path / "out", "--", sys.executable, path)
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert done.stdout == ""
@@ -178,7 +168,6 @@ def test_a_program_that_cannot_be_tuned_is_one_message(tmp_path: Path, text: str
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "nothing to tune was given"),
         (["nothing"], "unknown scenario 'nothing'"),
         (["train.py"], "whyidle tune -- python train.py"),
         (["--", "nothing"], "there is no program 'nothing' to run"),
@@ -201,31 +190,20 @@ def test_a_mistake_is_one_message(
     words: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    # Whether there is a `--` is looked up there.
     monkeypatch.setattr(sys, "argv", ["whyidle", "tune", *arguments])
-    # In this process: importing torch takes longer than saying it. Of some, argparse says it.
-    with pytest.raises(SystemExit) as ended:
-        sys.exit(main())
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert "Traceback" not in said
+    assert words in mistaken(capsys, "tune", *arguments)
     # Nothing was started, so nothing is left.
     assert not list(tmp_path.iterdir())
 
 
-def test_a_patch_is_not_written_over_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_patch_is_not_written_over_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = tmp_path / "fix.patch"
     kept.write_text("mine")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["whyidle", "tune", "--patch", "fix.patch", "--", "true", "x"])
-    with pytest.raises(SystemExit) as ended:
-        sys.exit(main())
-    assert ended.value.code == 2
-    assert "--patch fix.patch exists already. Name a new file" in capsys.readouterr().err
-    assert kept.read_text() == "mine"
+    said = mistaken(capsys, "tune", "--patch", kept, "--", "true", "x")
+    assert f"--patch {kept} exists already. Name a new file" in said
     assert list(tmp_path.iterdir()) == [kept]
+    assert kept.read_text() == "mine"
 
 
 @pytest.mark.slow
@@ -233,7 +211,7 @@ def test_the_first_advice_is_tried_and_held_against_its_promise(tmp_path: Path) 
     script = program(tmp_path, 0.01, 0.0)
     before = script.read_bytes()
     where = ["--out", tmp_path / "out", "--json", tmp_path / "proof.json", "--patch", tmp_path / "fix.patch"]
-    done = tune("--prove", "--budget", "30", "--no-live", *where, "--", sys.executable, script)
+    done = called("tune", "--prove", "--budget", "30", "--no-live", *where, "--", sys.executable, script)
     assert done.returncode == 0, done.stderr
     told = json.loads((tmp_path / "proof.json").read_text())
     assert (told["format"], told["cause"], told["first"]) == ("whyidle-proof", "input.serial", True)

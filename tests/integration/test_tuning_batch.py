@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
-from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from support.runs import WITHOUT_COMPILER
 from whyidle.capture.bootstrap import RUN, environment
-from whyidle.commands.tune import scenario_job
 from whyidle.record.tuning import LoaderSettings
 from whyidle.tune.batch import ProbeOutcome, child_probe, climb
 from whyidle.tune.training import Launch
@@ -134,40 +131,3 @@ def test_the_largest_samples_come_first(tmp_path: Path) -> None:
     first, second, third = [line for line in lines if line.count(" ") == 3][:3]
     assert (first, second) == ("2999 17 5 2999", "17 5 2999 17")
     assert third == "0 1 2 3"
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Path:
-    """An accelerator as the H200, of which 4 GB are left."""
-    text = (resources.files("whyidle.devices.profiles") / "h200.toml").read_text()
-    assert "150754820096" in text
-    path = tmp_path / "small.toml"
-    path.write_text(text.replace("150754820096", "4000000000"))
-    return path
-
-
-@pytest.mark.slow
-def test_an_emulated_devices_memory_bounds_the_batch_of_a_scenario(small: Path, images: Path, tmp_path: Path) -> None:
-    asked = {
-        "scenario": "ssd",
-        "net": "ssd300",
-        "device": f"emulated:{small}",
-        "data": str(images),
-        "pipelines": ["workers"],
-        "batch_size": 2,
-        "workers": 0,
-        "prefetch": 2,
-        "augment": False,
-        "limit": None,
-        "seed": 0,
-        "notices": [],
-    }
-    probe = child_probe(
-        scenario_job(asked, None).launch, tmp_path / "probes", replace(OWN, batch_size=2, pipeline="workers")
-    )
-    within, beyond = probe(2, SECONDS), probe(40, SECONDS)
-    assert within.outcome == ProbeOutcome.OK
-    assert within.memory.on_device
-    assert within.memory.capacity_bytes == 4_000_000_000
-    assert beyond.outcome == ProbeOutcome.OOM
-    assert "has 4.0 GB; this batch needs" in beyond.reason

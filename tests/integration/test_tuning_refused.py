@@ -5,20 +5,13 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import support.warm as warm
 from support.fakes.driver import wait_for
-from support.told_trainings import (
-    BOTH,
-    NONE,
-    PARTS,
-    PLAIN,
-    TWO,
-    in_session,
-    tuned,
-)
+from support.told_trainings import BOTH, NONE, PARTS, PLAIN, TWO, in_session, tuned
 from whyidle.capture.bootstrap import environment
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import NOT_MEASURED, STEP
@@ -145,75 +138,68 @@ class Rows(IterableDataset):
         return sample(self.at)
 
 """
+TWO_LOADERS = "for a, b in zip(DataLoader(Numbers(0)), DataLoader(Numbers(0))):"
+ENDLESS = """
+while True:
+    for batch in {loader}:
+        train(batch)
+"""
 REFUSALS = {
-    "ranks": (PLAIN, {"RANK": "0", "WORLD_SIZE": "2"}, {}, "2 ranks"),
-    "no loader": ("while True:\n    train(torch.rand(4, 4))\n", {}, {}, "no torch DataLoader"),
-    "short": (
-        "for batch in DataLoader(Numbers(0), batch_size=100):\n    train(batch)\n",
-        {},
-        {},
-        "Let it train longer",
-    ),
+    "no loader": ("while True:\n    train(torch.rand(4, 4))\n", "no torch DataLoader"),
+    "short": ("for batch in DataLoader(Numbers(0), batch_size=100):\n    train(batch)\n", "Let it train longer"),
     "one pass": (
-        "while True:\n    for batch in DataLoader(Numbers(0), batch_sampler=iter([[1, 2]] * 10**6)):\n"
-        "        train(batch)\n",
-        {},
-        {},
+        ENDLESS.format(loader="DataLoader(Numbers(0), batch_sampler=iter([[1, 2]] * 10**6))"),
         "only once",
     ),
     "one pass over a stream": (
         STREAM.format(again="pass") + "for batch in DataLoader(Rows(), batch_size=4):\n    train(batch)\n",
-        {},
-        {},
         "its own iterator, whose __iter__ does not start again",
     ),
-    "two loaders": (
-        "while True:\n    for a, b in zip(DataLoader(Numbers(0)), DataLoader(Numbers(0))):\n        train(a + b)\n",
-        {},
-        {},
-        "several loaders at a time",
-    ),
+    "two loaders": (f"while True:\n    {TWO_LOADERS}\n        train(a + b)\n", "several loaders at a time"),
     "two loaders, soon over": (
-        "for _ in range(10):\n    for a, b in zip(DataLoader(Numbers(0, 4)), DataLoader(Numbers(0, 4))):\n"
-        "        train(a + b)\n",
-        {},
-        {},
+        f"for _ in range(10):\n    {TWO_LOADERS}\n        train(a + b)\n".replace("(0)", "(0, 4)"),
         "several loaders at a time",
     ),
 }
 TOO_SLOW = {
     "two loaders, slow": (
-        "while True:\n    for a, b in zip(DataLoader(Numbers()), DataLoader(Numbers())):\n        train(a + b)\n",
-        {},
-        {"after_steps": 10**6, "before_s": 10.0},
+        f"while True:\n    {TWO_LOADERS}\n        train(a + b)\n".replace("(0)", "()"),
         "several loaders at a time",
+        {"after_steps": 10**6, "before_s": 10.0},
     ),
-    "slow": (
-        "for batch in DataLoader(Numbers(2.0)):\n    train(batch)\n",
-        {},
-        {"before_s": 3.0},
-        "too few",
-    ),
+    "slow": ("for batch in DataLoader(Numbers(2.0)):\n    train(batch)\n", "too few", {"before_s": 3.0}),
     "nothing learnt": (
-        "while True:\n    for batch in DataLoader(Numbers(0.01)):\n        with torch.no_grad():\n"
-        "            model(batch)\n",
-        {},
-        {"before_s": 2.0},
+        ENDLESS.format(loader="DataLoader(Numbers(0.01))").replace("train(batch)", "model(batch).detach()"),
         "no DataLoader fed a training",
+        {"before_s": 2.0},
     ),
 }
 """Refused once a time has passed: what they have done by then is bounded by what they sleep, from one side."""
 
 
-@pytest.mark.parametrize("case", [*REFUSALS, *(pytest.param(case, marks=pytest.mark.slow) for case in TOO_SLOW)])
-def test_what_cannot_be_tuned_is_refused_with_its_reason(tmp_path: Path, case: str) -> None:
-    program, extra, options, why = (REFUSALS | TOO_SLOW)[case]
-    with tuned(tmp_path, PARTS + program, extra=extra, **options) as tuner:
+def refused(tmp_path: Path, program: str, why: str, **how: Any) -> None:
+    with tuned(tmp_path, PARTS + program, **how) as tuner:
         said = tuner.answer()
         assert said["say"] == Word.REFUSED, said
         assert why in said["why"]
         tuner.channel.send(Word.STOP)
         assert tuner.ends() == 0
+
+
+def test_a_job_of_several_ranks_is_not_tuned(tmp_path: Path) -> None:
+    refused(tmp_path, PLAIN, "2 ranks", extra={"RANK": "0", "WORLD_SIZE": "2"})
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_cannot_be_tuned_is_refused_with_its_reason(tmp_path: Path, case: str) -> None:
+    refused(tmp_path, *REFUSALS[case])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", TOO_SLOW)
+def test_what_comes_to_nothing_in_its_time_is_refused_with_its_reason(tmp_path: Path, case: str) -> None:
+    program, why, how = TOO_SLOW[case]
+    refused(tmp_path, program, why, **how)
 
 
 AGAIN = """
@@ -225,11 +211,6 @@ class Again(Rows):
             self.at = 0
             raise
 
-"""
-ENDLESS = """
-while True:
-    for batch in loader:
-        train(batch)
 """
 
 
@@ -244,7 +225,7 @@ while True:
     ids=["by __iter__", "by what the training does"],
 )
 def test_a_stream_that_is_its_own_iterator_and_begins_anew_is_tuned(tmp_path: Path, program: str) -> None:
-    with tuned(tmp_path, PARTS + program + ENDLESS) as tuner:
+    with tuned(tmp_path, PARTS + program + ENDLESS.format(loader="loader")) as tuner:
         ready = tuner.ready()
         assert LoaderSettings.from_json(ready["settings"]) == NONE
         assert tuner.makers(tuner.block(NONE)) == {(0, -1)}
@@ -270,7 +251,7 @@ class Queue(Dataset):
 loader = DataLoader(Queue(), batch_size=4)
 """
     why = "the dataset has its own workers, which a loader's worker cannot start"
-    with tuned(tmp_path, PARTS + program + ENDLESS) as tuner:
+    with tuned(tmp_path, PARTS + program + ENDLESS.format(loader="loader")) as tuner:
         assert tuner.ready()["fixed"]["num_workers"] == why
         said = tuner.order(Word.MEASURE, NONE.with_workers(1))
         assert (said["say"], why in said["why"]) == (Word.FAILED, True)

@@ -65,6 +65,29 @@ class Said:
     err: str
 
 
+READ = {
+    "report {run}": "input.cpu_exhausted",
+    "report {run} --json": '"cause": "input.cpu_exhausted"',
+    "report {run} --format markdown": "input.cpu_exhausted",
+    "live {run} --once": "step",
+    "diff {one} {two}": "No proven difference in speed",
+    "check {one} --against {two} --max-regression 50": "all 3 checks hold",
+    "compare {one} {two}": "samples/s",
+    "report {compared}": "workers",
+    "report {tuned}": "1.83× faster",
+}
+"""Command → what it prints."""
+WRITTEN = {
+    "report {run} --format html -o page.html": "page.html",
+    "report {run} --format trace -o trace.json": "trace.json",
+    "report {run} --format csv -o tables/": "tables/steps.csv",
+    "report {compared} --format html -o compared.html": "compared.html",
+    "report {tuned} --format html -o tuned.html": "tuned.html",
+}
+"""Command → a file that it writes."""
+NEEDING = ("compare ssd --out new", "compare {mine} --out new", "data ssd --out new", "tune ssd --out new")
+"""Commands that need the studies."""
+FURTHER = ("doctor --out .", "doctor --json --out .", "scenarios", "scenarios --json", "compare sdd --out new")
 CALL = """
 import contextlib, importlib.util, io, json, sys, traceback
 from whyidle.commands.main import main
@@ -104,43 +127,20 @@ def comparison(folder: Path, **setting: object) -> Path:
 def said(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Said]:
     """What each command answered there. All in one process: a fault in what one imports is a fault in all."""
     folder = tmp_path_factory.mktemp("recorded")
-    one, other = noisy(folder / "one", np.random.default_rng(1)), noisy(folder / "two", np.random.default_rng(2))
-    (folder / "three").mkdir()
-    compared = comparison(folder / "three" / "ssd", scenario="ssd", net="ssd300")
-    (tuned := folder / "tuned").mkdir()
-    TuningFile({"command": ["python"]}, "2026-01-01T00:00:00", result=tune_json.tuning(RESULT)).save(tuned)
+    places = {name: folder / name for name in ("one", "two", "compared", "tuned", "mine")} | {"run": RECORDED}
+    for seed, name in enumerate(("one", "two"), 1):
+        noisy(places[name], np.random.default_rng(seed))
+    comparison(places["compared"], scenario="ssd", net="ssd300")
+    places["tuned"].mkdir()
+    TuningFile({"command": ["python"]}, "2026-01-01T00:00:00", result=tune_json.tuning(RESULT)).save(places["tuned"])
+    places["mine"] = folder / "mine.py"
+    places["mine"].write_text("import torch\n")
     written = folder / "written"
     written.mkdir()
-    mine = folder / "mine.py"
-    mine.write_text("import torch\n")
-    asked = {
-        "report": ["report", RECORDED],
-        "json": ["report", RECORDED, "--json"],
-        "html": ["report", RECORDED, "--format", "html", "-o", written / "page.html"],
-        "markdown": ["report", RECORDED, "--format", "markdown"],
-        "trace": ["report", RECORDED, "--format", "trace", "-o", written / "trace.json"],
-        "csv": ["report", RECORDED, "--format", "csv", "-o", f"{written / 'tables'}/"],
-        "live": ["live", RECORDED, "--once"],
-        "diff": ["diff", one, other],
-        "check": ["check", one, "--against", other, "--max-regression", "50"],
-        "compare runs": ["compare", one, other],
-        "comparison": ["report", compared],
-        "comparison as a page": ["report", compared, "--format", "html", "-o", written / "compared.html"],
-        "tuning": ["report", tuned],
-        "tuning as a page": ["report", tuned, "--format", "html", "-o", written / "tuned.html"],
-        "doctor": ["doctor", "--out", folder],
-        "doctor --json": ["doctor", "--json", "--out", folder],
-        "scenarios": ["scenarios"],
-        "scenarios --json": ["scenarios", "--json"],
-        "compare ssd": ["compare", "ssd", "--out", written / "new"],
-        "compare mine.py": ["compare", mine, "--out", written / "new"],
-        "compare of a name that is none": ["compare", "sdd", "--out", written / "new"],
-        "data ssd": ["data", "ssd", "--out", written / "new"],
-        "tune ssd": ["tune", "ssd", "--out", written / "new"],
-    }
+    asked = {words: words.format(**places).split() for words in (*READ, *WRITTEN, *NEEDING, *FURTHER)}
     done = subprocess.run(
         [python, "-c", CALL],
-        input=json.dumps([{name: [str(word) for word in words] for name, words in asked.items()}, ABSENT]),
+        input=json.dumps([asked, ABSENT]),
         cwd=written,
         capture_output=True,
         text=True,
@@ -154,41 +154,16 @@ def said(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sa
     }
 
 
-@pytest.mark.parametrize(
-    ("what", "holds"),
-    [
-        ("report", "input.cpu_exhausted"),
-        ("json", '"cause": "input.cpu_exhausted"'),
-        ("markdown", "input.cpu_exhausted"),
-        ("live", "step"),
-        ("diff", "No proven difference in speed"),
-        ("check", "all 3 checks hold"),
-        ("compare runs", "samples/s"),
-        ("comparison", "workers"),
-        ("tuning", "1.83× faster"),
-    ],
-)
-def test_what_was_recorded_is_read(said: dict[str, Said], what: str, holds: str) -> None:
-    assert said[what].code == 0, said[what].err
-    assert holds in said[what].out
+@pytest.mark.parametrize("words", [*READ, *WRITTEN])
+def test_what_was_recorded_is_read_and_files_of_it_are_written(said: dict[str, Said], words: str) -> None:
+    assert said[words].code == 0, said[words].err
+    if words in READ:
+        assert READ[words] in said[words].out
+    else:
+        assert WRITTEN[words] in said["written"].out.splitlines()
 
 
-@pytest.mark.parametrize(
-    ("what", "file"),
-    [
-        ("html", "page.html"),
-        ("trace", "trace.json"),
-        ("csv", "tables/steps.csv"),
-        ("comparison as a page", "compared.html"),
-        ("tuning as a page", "tuned.html"),
-    ],
-)
-def test_files_of_what_was_recorded_are_written(said: dict[str, Said], what: str, file: str) -> None:
-    assert said[what].code == 0, said[what].err
-    assert file in said["written"].out.splitlines()
-
-
-@pytest.mark.parametrize("what", ["compare ssd", "compare mine.py", "data ssd", "tune ssd"])
+@pytest.mark.parametrize("what", NEEDING)
 def test_what_needs_the_studies_says_so_in_one_sentence(said: dict[str, Said], what: str) -> None:
     assert (said[what].code, said[what].out) == (2, "")
     (line,) = said[what].err.splitlines()
@@ -196,7 +171,7 @@ def test_what_needs_the_studies_says_so_in_one_sentence(said: dict[str, Said], w
 
 
 def test_a_misspelt_scenario_is_called_that(said: dict[str, Said]) -> None:
-    what = said["compare of a name that is none"]
+    what = said["compare sdd --out new"]
     assert what.code == 2
     assert "unknown scenario 'sdd'" in what.err
 
@@ -213,8 +188,8 @@ def test_scenarios_are_listed_with_what_describing_them_needs(said: dict[str, Sa
 
 
 def test_doctor_says_what_is_not_installed_and_what_that_costs(said: dict[str, Said]) -> None:
-    assert said["doctor"].code == 0, said["doctor"].err
-    checks = {check["name"]: check for check in json.loads(said["doctor --json"].out)["checks"]}
+    assert said["doctor --out ."].code == 0, said["doctor --out ."].err
+    checks = {check["name"]: check for check in json.loads(said["doctor --json --out ."].out)["checks"]}
     assert checks["torch"]["status"] == "missing"
     assert checks["torch"]["says"].startswith("Not installed in this environment (")
     assert "commands that read recordings need none" in checks["torch"]["lost"]

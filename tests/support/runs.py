@@ -8,9 +8,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from whyidle.commands.main import main
 
@@ -48,7 +50,34 @@ def run(
 
 
 def report(folder: Path) -> dict[str, Any]:
-    """The JSON report of a recording, by the command in this process: starting Python takes longer than reporting."""
-    with redirect_stdout(io.StringIO()) as shown:
-        assert main(["report", str(folder), "--json"]) == 0
-    return dict(json.loads(shown.getvalue()))
+    """The JSON report of a recording."""
+    done = called("report", folder, "--json")
+    assert done.returncode == 0
+    return dict(json.loads(done.stdout))
+
+
+def steps_of(folder: Path) -> int:
+    """All steps that a recording has, with the warm-up."""
+    window = report(folder)["window"]
+    return int(window["steps"] + window["warmup_steps"])
+
+
+def called(*words: object) -> subprocess.CompletedProcess[str]:
+    """A command in this process: starting one takes longer than its own work."""
+    command = [str(word) for word in words]
+    with redirect_stdout(io.StringIO()) as shown, redirect_stderr(io.StringIO()) as said:
+        code = main(command)
+    return subprocess.CompletedProcess(command, code, shown.getvalue(), said.getvalue())
+
+
+def mistaken(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """What is said of a command that is a mistake: it prints nothing else."""
+    capsys.readouterr()
+    try:
+        code = main([str(word) for word in words])
+    except SystemExit as ended:  # of argparse
+        code = int(ended.code or 0)
+    shown = capsys.readouterr()
+    assert (code, shown.out) == (2, "")
+    assert "Traceback" not in shown.err
+    return " ".join(shown.err.split())

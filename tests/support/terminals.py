@@ -116,6 +116,22 @@ def shell() -> Terminal:
     return terminal
 
 
+def printed(terminal: Terminal, words: str) -> list[str]:
+    """What a command printed by when the shell, which waits at its prompt, is there again."""
+    before = terminal.type(f"{words}; echo 'that'$((6 * 7))\r".encode())
+    terminal.until("that42", before)
+    terminal.until(PROMPT, terminal.raw.index(b"that42", before))
+    return terminal.raw[before:].decode().split("\r\n")[1:-2]
+
+
 def state(pid: int) -> str:
-    """Of a process: `T` where it is stopped."""
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    """The state of a process: `T` where it is stopped, empty where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return ""
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and not merely unburied."""
+    return state(pid) not in ("", "Z", "X")

@@ -49,7 +49,6 @@ optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
 seen = open(os.environ["WHYIDLE_RUN"] + "/seen.jsonl", "a", buffering=1)
 
 def tell(batch):
-    # When, and the indices, and who made it.
     made = sorted({(int(workers), int(worker)) for workers, worker in batch[:, 1:3].tolist()})
     seen.write(json.dumps([time.monotonic_ns(), [int(x) for x in batch[:, 0]], made]) + chr(10))
 

@@ -1,39 +1,12 @@
 import tempfile
 
-import torch
-from planted import spend
-from torch.utils.data import Dataset
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
-from transformers.tokenization_utils_base import BatchEncoding
+from hf_trainer import Reviews, Slower, collate, config
+from transformers import Trainer, TrainingArguments
 
-
-class Reviews(Dataset):
-    def __len__(self):
-        return 104
-
-    def __getitem__(self, index):
-        spend("input", 0.003)
-        return {"input_ids": torch.randint(50, (6,)), "labels": torch.tensor(index % 2)}
-
-
-def collate(rows):
-    return BatchEncoding({key: torch.stack([row[key] for row in rows]) for key in rows[0]})
-
-
-class Slower(BertForSequenceClassification):
-    def forward(self, input_ids=None, labels=None, **kwargs):
-        spend("compute", 0.012)
-        return super().forward(input_ids, labels=labels, **kwargs)
-
-
-config = BertConfig(
-    vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,
-    max_position_embeddings=8,
-)  # fmt: skip
 # 26 batches an epoch, the last one of two: all four of an update are fetched before the first of them is computed.
 with tempfile.TemporaryDirectory() as folder:
     arguments = TrainingArguments(
         folder, num_train_epochs=6, per_device_train_batch_size=4, gradient_accumulation_steps=4, use_cpu=True,
         report_to=[], save_strategy="no", disable_tqdm=True, logging_strategy="no",
     )  # fmt: skip
-    Trainer(Slower(config), arguments, data_collator=collate, train_dataset=Reviews()).train()
+    Trainer(Slower(config), arguments, data_collator=collate, train_dataset=Reviews(104, "input")).train()

@@ -33,10 +33,12 @@ config = BertConfig(
     vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,
     max_position_embeddings=8,
 )  # fmt: skip
-with tempfile.TemporaryDirectory() as folder:
-    arguments = TrainingArguments(
-        folder, num_train_epochs=2, per_device_train_batch_size=4, use_cpu=True, report_to=[], save_strategy="no",
-        disable_tqdm=True, eval_strategy="epoch", logging_strategy="no",
-    )  # fmt: skip
-    train, test = Reviews(80, "input"), Reviews(16, "boundary")
-    Trainer(Slower(config), arguments, data_collator=collate, train_dataset=train, eval_dataset=test).train()
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            folder, num_train_epochs=2, per_device_train_batch_size=4, use_cpu=True, report_to=[], save_strategy="no",
+            disable_tqdm=True, eval_strategy="epoch", logging_strategy="no",
+        )  # fmt: skip
+        train, test = Reviews(80, "input"), Reviews(16, "boundary")
+        Trainer(Slower(config), arguments, data_collator=collate, train_dataset=train, eval_dataset=test).train()

@@ -1,20 +1,11 @@
 import torch
-from planted import spend
-from torch.utils.data import DataLoader, Dataset
-
-
-class Data(Dataset):
-    def __len__(self):
-        return 160
-
-    def __getitem__(self, index):
-        spend("input", 0.001)
-        return torch.randn(8), torch.randn(1)
+from planted import Data, spend
+from torch.utils.data import DataLoader
 
 
 model = torch.nn.Linear(8, 1)
 optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
-for x, y in DataLoader(Data(), batch_size=4):
+for x, y in DataLoader(Data(160, targets=True), batch_size=4):
 
     def closure(x=x, y=y):
         optimizer.zero_grad()

@@ -3,23 +3,15 @@ import warnings
 
 import lightning as L
 import torch
-from planted import spend
-from torch.utils.data import DataLoader, Dataset
+from planted import Data, spend
+from torch.utils.data import DataLoader
 
 warnings.filterwarnings("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
 
-class Data(Dataset):
-    def __init__(self, samples, what):
-        self.samples, self.what = samples, what
-
-    def __len__(self):
-        return self.samples
-
-    def __getitem__(self, index):
-        spend(self.what, 0.005)
-        return torch.randn(8), torch.randn(1)
+def data(samples, what):
+    return DataLoader(Data(samples, targets=True, seconds=0.005, what=what), batch_size=4)
 
 
 class Regression(L.LightningModule):
@@ -49,7 +41,6 @@ trainer = L.Trainer(
     max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
     enable_model_summary=False,
 )  # fmt: skip
-train, val = DataLoader(Data(80, "input"), batch_size=4), DataLoader(Data(16, "boundary"), batch_size=4)
 model = Regression()
-trainer.fit(model, train, val)
-trainer.test(model, DataLoader(Data(24, "boundary"), batch_size=4), verbose=False)
+trainer.fit(model, data(80, "input"), data(16, "boundary"))
+trainer.test(model, data(24, "boundary"), verbose=False)

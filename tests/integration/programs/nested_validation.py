@@ -1,23 +1,11 @@
 import torch
-from planted import spend, spending
-from torch.utils.data import DataLoader, Dataset
-
-
-class Data(Dataset):
-    def __init__(self, samples):
-        self.samples = samples
-
-    def __len__(self):
-        return self.samples
-
-    def __getitem__(self, index):
-        spend("input", 0.001)
-        return torch.randn(8), torch.randn(1)
+from planted import Data, spend, spending
+from torch.utils.data import DataLoader
 
 
 model = torch.nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-val = DataLoader(Data(20), batch_size=10)
+val = DataLoader(Data(20, targets=True), batch_size=10)
 
 
 def evaluate():
@@ -29,7 +17,7 @@ def evaluate():
 
 
 for _epoch in range(2):
-    for i, (x, y) in enumerate(DataLoader(Data(105), batch_size=3, num_workers=0)):
+    for i, (x, y) in enumerate(DataLoader(Data(105, targets=True), batch_size=3, num_workers=0)):
         loss = torch.nn.functional.mse_loss(model(x), y)
         loss.backward()
         spend("compute", 0.004)

@@ -6,9 +6,10 @@ import sys
 import time
 import types
 
-if os.environ.get("PLANTED_WITHOUT_COMPILER"):
-    import torch
+import torch
+from torch.utils.data import Dataset
 
+if os.environ.get("PLANTED_WITHOUT_COMPILER"):
     # As in tests/support/runs.py: torch imports it with the first optimizer, which takes as long as all else.
     torch._dynamo = sys.modules["torch._dynamo"] = types.SimpleNamespace(
         disable=lambda function, *_, **__: function, graph_break=lambda: None
@@ -23,6 +24,20 @@ def spend(what, seconds):
     begin = time.monotonic_ns()
     time.sleep(seconds)
     _spans.append((what, begin, time.monotonic_ns()))
+
+
+class Data(Dataset):
+    """Eight numbers, and one to be learnt from them where `targets`; each sample takes its time."""
+
+    def __init__(self, samples, targets=False, seconds=0.001, what="input"):
+        self.samples, self.targets, self.seconds, self.what = samples, targets, seconds, what
+
+    def __len__(self):
+        return self.samples
+
+    def __getitem__(self, index):
+        spend(self.what, self.seconds)
+        return (torch.randn(8), torch.randn(1)) if self.targets else torch.randn(8)
 
 
 class spending:

@@ -4,23 +4,14 @@ import tempfile
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from planted import spend
+from planted import Data, spend
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
-
-
-class Data(Dataset):
-    def __len__(self):
-        return 320
-
-    def __getitem__(self, index):
-        spend("input", 0.001)
-        return torch.randn(8)
+from torch.utils.data import DataLoader, DistributedSampler
 
 
 def worker(rank, size, meeting):
     dist.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=size)
-    dataset = Data()
+    dataset = Data(320)
     sampler = DistributedSampler(dataset)
     model = DistributedDataParallel(torch.nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
