@@ -193,8 +193,8 @@ HELPS = [
 
 
 def _mistaken(at: Path) -> None:
-    singles.made_in_training(at)
-    singles.too_few_steps(at / "other")
+    singles.BUILDERS["serial"](at)
+    singles.BUILDERS["too-few-steps"](at / "other")
     (at / "empty").mkdir()
     (at / "a-file").write_text("no recording")
     (at / "broken").mkdir()
