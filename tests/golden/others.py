@@ -258,7 +258,7 @@ PAIRS: dict[str, tuple[Part, tuple[str, ...]]] = {
 }
 
 
-def limits(at: Path) -> None:
+def limited_runs(at: Path) -> None:
     """A run to be held to limits, one that it may be compared with, one too short, and one that was killed."""
     step = Step(
         fetch_ns=3 * MS, copy_bytes=10_000_000, pinned=False, sync_within=True, within_ns=MS, sync=True, host_ns=2 * MS
@@ -272,4 +272,9 @@ def limits(at: Path) -> None:
     trained(at / "nothing", [])
     noisy(at / "noisy", SOME(1), run_noise=0.0)
     noisy(at / "noisier", SOME(2), run_noise=0.0, fetch_ms=10.8)
+
+
+def limits(at: Path) -> None:
+    """The same, with limits that a file tells."""
+    limited_runs(at)
     (at / "pyproject.toml").write_text("[tool.whyidle.check]\nmax-stall = 90\nforbid = ['copy']\nmin-steps = 30\n")
