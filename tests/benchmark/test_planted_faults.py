@@ -84,16 +84,6 @@ def test_a_case_is_a_cell_with_what_was_planted_and_named_and_judged_again(
         assert why in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("option", "kind"), [("--faults", "fault"), ("--controls", "control")])
-def test_kinds_choose_among_the_cases(option: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "unmet", lambda needs: "this test runs nothing")
-    code, told = measured(tmp_path, option)
-    assert code == 1
-    assert SERVER.ran == []
-    assert [cell["case"] for cell in told["cells"]] == [c.name for c in CASES.values() if c.kind == kind]
-    assert {cell["status"] for cell in told["cells"]} == {"skipped"}
-
-
 def test_what_the_machine_lacks_is_skipped_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
