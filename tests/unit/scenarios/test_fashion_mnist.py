@@ -47,41 +47,31 @@ class TestData:
         assert len(few) == len(opened(folder, split="test", limit=7)) == 7
         assert np.array_equal(few.images, train.images[:7])
 
-    def test_pixels_are_standardised_with_the_training_images_whatever_the_part(self, folder: Path) -> None:
+    def test_pixels_are_standardised_or_for_the_two_smallest_nets_shares_of_the_highest_level(
+        self, folder: Path
+    ) -> None:
         train = opened(folder)
-        settings = Settings(48, shuffle=False)
-        inputs = make_batch(train, range(48), 0, settings, 0).inputs
-        assert inputs.shape == (48, 1, 28, 28)
-        assert inputs.dtype == torch.float32
+        inputs = make_batch(train, range(48), 0, Settings(48, shuffle=False), 0).inputs
+        assert (inputs.shape, inputs.dtype) == ((48, 1, 28, 28), torch.float32)
         assert float(inputs.mean()) == pytest.approx(0, abs=1e-4)
         assert float(inputs.std(correction=0)) == pytest.approx(1, abs=1e-4)
         assert opened(folder, split="test").stages == train.stages
-
-    def test_the_two_smallest_nets_take_shares_of_the_highest_level(self, folder: Path) -> None:
         batch = make_batch(opened(folder, "cnn1"), range(8), 0, Settings(8), 0)
         assert 0 <= float(batch.inputs.min()) < float(batch.inputs.max()) <= 1
         assert batch.targets.dtype == torch.int64
 
     def test_all_outputs_name_the_set_and_that_it_is_not_the_published_one(self, folder: Path) -> None:
-        told = opened(folder).describe()
-        assert told["samples"] == 48
-        assert told["unit"] == "image"
-        assert told["set"] == f"{folder}, not Fashion-MNIST"
-        assert told["test"] == 20
-        assert len(opened(folder).notices()) == 4
-        augmented = opened(folder, augment=True)
-        assert augmented.stages == (Affine(), *opened(folder).stages)
-        assert augmented.describe() == told
+        plain, augmented = opened(folder), opened(folder, augment=True)
+        told = {"samples": 48, "unit": "image", "set": f"{folder}, not Fashion-MNIST", "test": 20}
+        assert plain.describe() | told == plain.describe() == augmented.describe()
+        assert len(plain.notices()) == 4
+        assert augmented.stages == (Affine(), *plain.stages)
 
     def test_what_is_wrong_is_said_before_a_training(self, folder: Path, tmp_path: Path) -> None:
         with pytest.raises(WhyidleError, match=r"no split 'dev'\. Choose train, validation or test"):
             opened(folder, split="dev")
         with pytest.raises(DataError, match="has no train-images-idx3-ubyte"):
             opened(tmp_path)
-        file = make_set(tmp_path / "cut") / "t10k-images-idx3-ubyte"
-        file.write_bytes(file.read_bytes()[:-1])
-        with pytest.raises(DataError, match="t10k-images-idx3-ubyte is cut off"):
-            opened(file.parent)
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -237,7 +227,7 @@ def server() -> Iterator[str]:
         running.shutdown()
 
 
-@pytest.mark.parametrize("first", [[], ["absent"], ["cut-off"], ["other"]])
+@pytest.mark.parametrize("first", [[], ["absent", "cut-off", "other"]])
 def test_a_file_is_there_once_its_checksum_is_right_from_the_first_mirror_that_has_it(
     server: str, tmp_path: Path, first: list[str]
 ) -> None:

@@ -8,7 +8,6 @@ import io
 import json
 import pickle
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from whyidle.scenarios.output import counted
 from whyidle.scenarios.voc import check
 from whyidle.scenarios.voc import paint as module
 from whyidle.scenarios.voc.annotation import parse
-from whyidle.scenarios.voc.check import SetProblem
 from whyidle.scenarios.voc.generate import compose
 from whyidle.scenarios.voc.jpeg import JpegError, verify
 from whyidle.scenarios.voc.layout import CLASSES, Layout, class_index, find
@@ -154,78 +152,55 @@ def good(maker: VocMaker) -> VocMaker:
     return maker
 
 
-def only_finding(maker: VocMaker) -> SetProblem:
-    """The one thing wrong with a set of which the good images must all be used."""
-    dataset = maker.open()
-    assert names(dataset) == ["first", "second"]
-    assert len(dataset.findings) == 1
-    return dataset.findings[0]
-
-
-@pytest.mark.parametrize(
-    ("spoilt", "message"),
-    [
-        (lambda whole: whole[:1500], "truncated"),
-        (lambda whole: whole[:3000] + b"\xff\xd9", "end too early"),
-        (lambda whole: b"404", "it is not a JPEG"),
-        (None, "cannot be read"),  # a folder
-    ],
-    ids=["truncated", "partly decodable", "something else", "a folder"],
-)
-def test_an_image_that_cannot_be_decoded_is_left_out(
-    good: VocMaker, spoilt: Callable[[bytes], bytes] | None, message: str
-) -> None:
-    file = good.image("bad")
-    good.annotation("bad", ("dog", 1, 1, 9, 9))
-    whole = file.read_bytes()
-    file.unlink()
-    file.mkdir() if spoilt is None else file.write_bytes(spoilt(whole))
-    finding = only_finding(good)
-    assert (finding.kind, finding.file) == ("image corrupt", file)
-    assert message in finding.message
+HOSTILE = '<!DOCTYPE annotation [<!ENTITY x SYSTEM "file:///etc/hostname">]><annotation>&x;</annotation>'
+ABROAD = '<!DOCTYPE annotation SYSTEM "http://example.org/a.dtd"><annotation/>'
 
 
 @pytest.mark.parametrize(
     ("image", "annotation", "kind", "file", "message"),
     [
-        (False, "bad", "annotation without image", "bad.xml", "bad.jpg does not exist"),
-        (False, "stray", "annotation without image", "stray.xml", ""),
-        (True, "", "image without annotation", "bad.jpg", "bad.xml does not exist"),
-        (False, "", "image missing", "bad.jpg", ""),
+        (lambda whole: whole[:1500], "dog", "image corrupt", "bad.jpg", "truncated"),
+        (lambda whole: whole[:3000] + b"\xff\xd9", "dog", "image corrupt", "bad.jpg", "end too early"),
+        (lambda whole: b"404", "dog", "image corrupt", "bad.jpg", "it is not a JPEG"),
+        ("folder", "dog", "image corrupt", "bad.jpg", "cannot be read"),
+        (None, "dog", "annotation without image", "bad.xml", "bad.jpg does not exist"),
+        (None, "stray", "annotation without image", "stray.xml", ""),
+        (bytes, None, "image without annotation", "bad.jpg", "bad.xml does not exist"),
+        (None, None, "image missing", "bad.jpg", ""),
+        *(
+            (bytes, text, "annotation malformed", "bad.xml", message)
+            for text, message in (
+                ("<annotation><object>", "not well-formed"),
+                ("", "not well-formed"),
+                ("\x00\x01", "not well-formed"),
+                ("<?xml version='1.0' encoding='klingon'?><annotation/>", "not well-formed"),
+                ("<svg/>", "root is <svg>"),
+                (HOSTILE, "DOCTYPE"),
+                (ABROAD, "DOCTYPE"),
+                ("<annotation>&unknown;</annotation>", "not well-formed"),
+            )
+        ),
     ],
 )
-def test_a_half_of_a_sample_is_left_out(
-    good: VocMaker, image: bool, annotation: str, kind: str, file: str, message: str
+def test_what_is_spoilt_or_lacks_its_other_half_is_left_out_and_named(
+    good: VocMaker, image: Any, annotation: str | None, kind: str, file: str, message: str
 ) -> None:
-    if image:
-        good.image("bad")
-    if annotation:
-        good.annotation(annotation, ("dog", 1, 1, 9, 9))
+    """`image`: made of a whole one, none, or a folder in its place; `annotation`: of a dog, or this text."""
+    if image is not None:
+        path = good.image("bad")
+        whole = path.read_bytes()
+        path.unlink()
+        path.mkdir() if image == "folder" else path.write_bytes(image(whole))
+    if annotation in ("dog", "stray"):
+        good.annotation("bad" if annotation == "dog" else annotation, ("dog", 1, 1, 9, 9))
+    elif annotation is not None:
+        good.text("bad", annotation)
     if annotation == "stray":
         good.split("first", "second")
-    finding = only_finding(good)
+    dataset = good.open()
+    assert names(dataset) == ["first", "second"]
+    (finding,) = dataset.findings
     assert (finding.kind, finding.file.name) == (kind, file)
-    assert message in finding.message
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("<annotation><object>", "not well-formed"),
-        ("", "not well-formed"),
-        ("\x00\x01", "not well-formed"),
-        ("<?xml version='1.0' encoding='klingon'?><annotation/>", "not well-formed"),
-        ("<svg/>", "root is <svg>"),
-        ('<!DOCTYPE annotation [<!ENTITY x SYSTEM "file:///etc/hostname">]><annotation>&x;</annotation>', "DOCTYPE"),
-        ('<!DOCTYPE annotation SYSTEM "http://example.org/a.dtd"><annotation/>', "DOCTYPE"),
-        ("<annotation>&unknown;</annotation>", "not well-formed"),
-    ],
-)
-def test_a_malformed_annotation_leaves_its_image_out(good: VocMaker, text: str, message: str) -> None:
-    good.image("bad")
-    file = good.text("bad", text)
-    finding = only_finding(good)
-    assert (finding.kind, finding.file) == ("annotation malformed", file)
     assert message in finding.message
 
 
