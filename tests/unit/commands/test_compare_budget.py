@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,17 +104,6 @@ def test_loaders_that_come_first_have_their_rounds_and_the_top(compared: Compare
     assert sorted(server.cells[4:]) == first
     assert list(runs(told).items()) == [*((each, 2) for each in first), (("naive", 4), 0), (("naive", 8), 0)]
     assert told["batch_verdicts"]["caffe"]["runs"] == {"4": 2, "8": 2}
-
-
-def test_then_the_others_run_and_the_table_counts_them(compared: Compared, capsys: pytest.CaptureFixture[str]) -> None:
-    _, told = compared("--budget", "77", "--first", "caffe", "--full")
-    assert runs(told) == {("caffe", 4): 3, ("caffe", 8): 3, ("naive", 4): 1, ("naive", 8): 0} | {
-        ("workers", size): 0 for size in (4, 8)
-    }
-    shown = capsys.readouterr().out
-    assert re.search(r"^loader +batch +emulated samples/s +runs +busy", shown, re.MULTILINE)
-    counted = re.findall(r"^(\w+) +(\d+) +[\d.]+(?: \(\d+-\d+\))? +(\d+) +\d+ %", shown, re.MULTILINE)
-    assert counted == [("caffe", "4", "3"), ("caffe", "8", "3"), ("naive", "4", "1")]
 
 
 @pytest.mark.parametrize(("words", "seconds"), [(("--budget", "185"), 10), (("--first", "workers"), 1e6)])

@@ -262,14 +262,6 @@ def test_what_runs_say_of_themselves_stays_words_in_the_page(tmp_path: Path) -> 
     assert "\x1b" not in made.read_text()
 
 
-def test_runs_are_apart_by_workers_and_by_loader_where_both_were_recorded(tmp_path: Path) -> None:
-    named = [starved(tmp_path / name, 8, trial={"pipeline": name}) for name in ("naive", "caffe")]
-    counted = [(batch, on_cpu(tmp_path / f"{n}", batch, n)) for n, batch in ((4, 8), (1, 16))]
-    runs = [*named, *(run for _, run in counted)]
-    found = [(c.pipeline, c.batch_size) for c in cells_of_runs([open_run(run) for run in runs])]
-    assert found == [("naive", 8), ("caffe", 8), ("4 workers", 8), ("1 worker", 16)]
-
-
 def test_jobs_of_another_number_of_ranks_are_apart_and_figures_are_said_to_be_of_one_rank(tmp_path: Path) -> None:
     for name, batch, ranks in (("a", 8, 2), ("b", 16, 2), ("c", 16, 3)):
         record(tmp_path / name, [Rank(fetch_ns=batch * MS)] * ranks, samples=batch)
