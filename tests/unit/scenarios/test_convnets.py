@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,12 +61,8 @@ def batch_of(inputs: torch.Tensor) -> Batch:
 def test_a_net_has_the_parameters_of_the_study(net: str) -> None:
     with torch.device("meta"):
         model = build(net, 10 if net == "cifar10" else 1000)
-        # Few classes leave a net as large as for ImageNet, more make it larger.
-        further = [build(net, classes) for classes in (20, 1500)] if net in ("alexnet", "inception_v3") else []
     assert sum(p.numel() for p in model.parameters()) == PARAMETERS[net]
     assert model.training
-    larger = [sum(p.numel() for p in each.parameters()) - PARAMETERS[net] for each in further]
-    assert not larger or larger[0] == 0 < larger[1]
 
 
 def test_the_benchmark_ends_in_pool5_and_its_first_convolution_pads_as_tensorflow_does() -> None:
@@ -112,28 +108,20 @@ def test_only_the_hidden_layers_of_the_cifar_net_decay() -> None:
 
 
 class TestBenchmark:
-    @cached_property
-    def net(self) -> torch.nn.Conv2d:
-        return torch.nn.Conv2d(3, 4, 3)
-
-    @cached_property
-    def batch(self) -> Batch:
-        return batch_of(torch.ones(2, 3, 8, 8))
-
-    def test_a_forward_pass_alone_leaves_no_gradients_and_is_seen_as_a_step(self, tmp_path: Path) -> None:
-        training = Forward(self.net)
-        assert steps_seen(tmp_path / "run", training, self.batch, 3) == 3
-        assert self.net.weight.grad is None
-        assert training.read_loss() == pytest.approx(self.net(self.batch.inputs).square().sum().item() / 2)
-
-    def test_gradients_are_those_of_half_the_squares_and_nothing_is_learnt(self, tmp_path: Path) -> None:
-        before = self.net.weight.detach().clone()
-        assert steps_seen(tmp_path / "run", Gradients(self.net), self.batch, 2) == 2
-        assert torch.equal(self.net.weight, before)
-        said = self.net(self.batch.inputs)
-        (expected,) = torch.autograd.grad(said.square().sum() / 2, self.net.weight)
-        assert self.net.weight.grad is not None
-        torch.testing.assert_close(self.net.weight.grad, expected)
+    @pytest.mark.parametrize("training", [Forward, Gradients])
+    def test_a_pass_is_a_step_that_learns_nothing_and_has_the_gradients_of_half_the_squares_or_none(
+        self, tmp_path: Path, training: Any
+    ) -> None:
+        net, batch = torch.nn.Conv2d(3, 4, 3), batch_of(torch.ones(2, 3, 8, 8))
+        before, trained = net.weight.detach().clone(), training(net)
+        assert steps_seen(tmp_path / "run", trained, batch, 2) == 2
+        assert torch.equal(net.weight, before)
+        loss = net(batch.inputs).square().sum() / 2
+        if training is Forward:
+            assert net.weight.grad is None
+            assert trained.read_loss() == pytest.approx(loss.item())
+        else:
+            torch.testing.assert_close(net.weight.grad, torch.autograd.grad(loss, net.weight)[0])
 
     def test_emulated_a_pass_takes_what_was_published(self, tmp_path: Path) -> None:
         titanx = load("titanx")

@@ -24,7 +24,7 @@ from whyidle.scenarios.voc import paint as module
 from whyidle.scenarios.voc.annotation import parse
 from whyidle.scenarios.voc.generate import compose
 from whyidle.scenarios.voc.jpeg import JpegError, verify
-from whyidle.scenarios.voc.layout import CLASSES, Layout, class_index, find
+from whyidle.scenarios.voc.layout import CLASSES, Layout, find
 from whyidle.scenarios.voc.paint import noise, paint
 from whyidle.scenarios.voc.read import VocDataset
 
@@ -80,13 +80,6 @@ def test_a_split_is_read_in_order_without_repeats_and_a_missing_one_names_those_
         layout.names("val")
 
 
-def test_classes_of_voc_come_first_and_others_in_alphabetic_order() -> None:
-    index = class_index(["zebra", "person", "apple"])
-    assert list(index) == [*CLASSES, "apple", "zebra"]
-    assert list(index.values()) == [*range(1, 23)]
-    assert (index["aeroplane"], index["person"], index["tvmonitor"]) == (1, 15, 20)
-
-
 def test_boxes_become_shares_and_classes_numbers_and_the_set_says_how_much_there_is(maker: VocMaker) -> None:
     maker.sample("a", ("dog", 11, 21, 60, 40), ("aeroplane", 1, 1, 100, 80))
     maker.image("bb", (50, 40))
@@ -121,15 +114,12 @@ def test_boxes_become_shares_and_classes_numbers_and_the_set_says_how_much_there
 
 
 def test_splits_limit_and_stages(maker: VocMaker) -> None:
-    for name in ("a", "bb", "ccc"):
+    for name in ("a", "bb"):
         maker.sample(name)
-    maker.split("a", "bb", "ccc")
-    maker.split("ccc", split="val")
-    assert names(maker.open("val")) == ["ccc"]
-    assert names(maker.open(limit=2)) == ["a", "bb"]
+    maker.split("a", "bb")
+    maker.split("bb", split="val")
+    assert (names(maker.open("val")), names(maker.open(limit=1))) == (["bb"], ["a"])
     assert list(maker.open().stages) == [Resize(300), Normalise()]
-    stages = [Resize(64), Normalise()]
-    assert VocDataset.open(maker.folder, stages=stages).stages is stages
     assert VocDataset.open(maker.folder, stages=()).stages == ()
 
 
@@ -140,7 +130,7 @@ def test_other_classes_have_the_same_number_in_every_split(maker: VocMaker) -> N
     maker.split("a", split="train")
     assert maker.open("train").targets(0)[0, 0] == 22
     assert maker.open(limit=1).targets(0)[0, 0] == 22
-    assert maker.open().class_names[20:] == ("apple", "zebra")
+    assert maker.open().class_names == (*CLASSES, "apple", "zebra")
 
 
 @pytest.fixture
@@ -409,11 +399,7 @@ def test_what_is_composed_can_be_read_without_findings_and_is_like_voc(made: Pat
     facts = dataset.describe()
     assert facts["stand_in"] == "Pascal VOC's photographs: images composed by whyidle"
     assert 80e3 < facts["mean_bytes"] < 120e3
-    assert (420 < facts["mean_width"] < 500, 340 < facts["mean_height"] < 440) == (True, True)
-    assert dataset.sizes.max() == 500
-    assert (dataset.sizes == (500, 375)).all(axis=1).mean() > 0.4
-    assert (dataset.sizes == (375, 500)).all(axis=1).any()
-    assert dataset.file_bytes.std() > 15e3
+    assert 340 < facts["mean_height"] < 440 < facts["mean_width"] < dataset.sizes.max() == 500
     # A fifth is for validation: drawn, not cut off.
     train, val, both = (Layout(year_of(made)).names(split) for split in ("train", "val", "trainval"))
     assert (len(train), len(val)) == (32, 8)
