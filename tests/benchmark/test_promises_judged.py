@@ -42,20 +42,6 @@ def test_the_half_interval_is_that_of_a_normal_error_and_errors_are_symmetric(er
     assert not promise.holds(math.exp(1.7))
 
 
-@pytest.mark.parametrize(
-    ("found", "empty"),
-    [
-        (followed(1.0), True),
-        (followed(1.1), False),
-        (followed(1.0, Promise(1.2, 1.0, 1.5)), False),
-        (followed(1.0, to_try=True), False),
-        (followed(None), False),
-    ],
-)
-def test_a_promise_is_empty_where_much_was_promised_and_nothing_came(found: Followed, empty: bool) -> None:
-    assert found.is_empty is empty
-
-
 def test_the_table_counts_what_was_judged_and_names_what_was_not() -> None:
     some = [
         followed(2.1, program="good"),

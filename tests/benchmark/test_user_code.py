@@ -144,13 +144,6 @@ def test_a_fixed_form_is_quiet_only_if_no_finding_above_minor_has_the_cause() ->
     assert judged(ZIPPED, RIGHT, _report(_finding("host.gc"))).quiet is True
 
 
-def test_what_has_no_report_is_not_wrong() -> None:
-    answer = judged(ZIPPED, None, None)
-    assert {getattr(answer, name) for name in ("cause_first", "line_first", "remedy_first", "quiet")} == {None}
-    (half,) = as_json([ProgramResult(ZIPPED, [answer], None)]).values()
-    assert half["rates"]["cause_first"] == {"hits": 0, "of": 0, "rate": None, "low": 0.0, "high": 1.0}
-
-
 def test_a_fault_that_cost_nothing_in_its_run_is_not_judged() -> None:
     answer = judged(ZIPPED, _report(_finding("host.gc")), HEALTHY, cost=0.02)
     assert (answer.cause_first, answer.line_first, answer.remedy_first, answer.quiet) == (None, None, None, True)

@@ -21,7 +21,7 @@ import whyidle
 from support.hooked import Net
 from whyidle.capture.recording import recording
 from whyidle.record.run import open_run
-from whyidle.record.schema import BATCH, NOT_MEASURED, PAUSE, STEP, PauseKind
+from whyidle.record.schema import BATCH, NOT_MEASURED, STEP
 
 
 def recorded(folder: Path) -> AbstractContextManager[Any]:
@@ -242,23 +242,6 @@ def test_waits_for_data_that_are_marked_begin_steps(tmp_path: Path, around: bool
     steps = steps_of(tmp_path)
     assert steps["samples"].tolist() == [4 if around else NOT_MEASURED] * 5
     assert (steps["fetch_end_ns"] - steps["fetch_begin_ns"] >= 3_000_000).all()
-
-
-def test_a_wait_after_the_loaders_fetch_is_waiting_within_the_step(tmp_path: Path) -> None:
-    net = Net()
-    with recorded(tmp_path):
-        for (x,) in loader(40):
-            net.model(x)
-            time.sleep(0.011)
-            with whyidle.phase("data"):
-                time.sleep(0.002)
-            net.learn(x)
-    run = open_run(tmp_path / "run")
-    pauses = run.records(PAUSE)
-    assert len(run.records(STEP)) == 10
-    # At first it is not known that the loader trains.
-    assert 9 <= (pauses["what"] == PauseKind.FETCH).sum() <= 10
-    assert (pauses["end_ns"] - pauses["begin_ns"] >= 2_000_000).all()
 
 
 class Stamped(torch.Tensor):

@@ -120,20 +120,6 @@ def test_with_room_for_all_nothing_is_left_out_or_said(
     assert ", 3 runs a cell in interleaved rounds," in shown
 
 
-def test_ctrl_c_within_a_budget_keeps_what_was_measured_and_blames_no_budget(
-    compared: Compared, capsys: pytest.CaptureFixture[str], server: TimedServer
-) -> None:
-    def stop(spec: Any) -> None:
-        if len(server.cells) == 3:
-            raise KeyboardInterrupt
-
-    server.then = stop
-    code, told = compared("--budget", "90")
-    assert code == 130
-    assert {cell["error"] for cell in told["cells"] if cell["status"] == "skipped"} == {"not run: stopped by Ctrl-C"}
-    assert "budget of" not in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

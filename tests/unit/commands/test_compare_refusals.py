@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import multiprocessing
 import os
 import signal
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from rich.console import Console
 
-from support.cells import cell_of_analyses
 from support.jobs import Rank, record
 from support.page_content import Element, parsed
 from support.planted_runs import hosted
@@ -31,7 +27,6 @@ from whyidle.record.schema import NOT_MEASURED
 from whyidle.report.documents.cost import cost_blocks, epochs_shown
 from whyidle.results.comparisons import put_price
 from whyidle.scenarios.planted import MS, Step, train
-from whyidle.terminal.progress import MatrixProgress
 
 SCENARIO = """
 from whyidle.scenarios.scenario import Scenario
@@ -124,19 +119,6 @@ def test_a_size_too_large_for_the_data_is_skipped(tmp_path: Path) -> None:
     assert [each.title for each in matrix.planned] == titles
     assert [cell.status for cell in matrix.cells] == ["pending", "skipped"] * 2
     assert "320 samples do not fill one batch of 512" in str(matrix.cells[-1].error)
-
-
-def test_each_line_of_progress_is_of_its_own_cell() -> None:
-    said = io.StringIO()
-    runs = [SimpleNamespace(job=None, facts=SimpleNamespace(samples_per_s=rate)) for rate in (9.0, 5.0)]
-    setting = {"device": {"name": "emulated:k80, emulated:v100", "kind": "emulated"}}
-    shown = MatrixProgress(Console(file=said), cast("Any", SimpleNamespace(setting=setting, runs_ahead=2)), plain=True)
-    for device in ("emulated:k80", "emulated:v100"):
-        shown.end("a cell", cell_of_analyses(cast("Any", runs), {"device": device}))
-    assert said.getvalue().splitlines() == [
-        "[1/2] a cell: ok 5.0 samples/s on emulated:k80",
-        "[2/2] a cell: ok 5.0 samples/s on emulated:v100",
-    ]
 
 
 def test_more_threads_or_workers_than_cpus_are_told_of_and_places_in_words_that_agree() -> None:

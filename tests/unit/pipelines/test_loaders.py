@@ -422,24 +422,3 @@ def test_a_thread_that_works_ahead_gives_an_exception_after_the_good_items_and_o
         next(thread)
     assert list(thread) == []
     thread.close()
-
-
-def test_closing_it_when_full_stops_it_and_closes_its_source_there(until: Any) -> None:
-    closed_by: list[int] = []
-
-    def source() -> Iterator[int]:
-        try:
-            while True:
-                yield 0
-        finally:
-            closed_by.append(threading.get_ident())
-
-    before = threading.active_count()
-    thread = Background(source(), 2, "test")
-    assert until(lambda: thread.ready() == 2)
-    thread.close()
-    thread.close()
-    assert threading.active_count() == before
-    assert len(closed_by) == 1
-    assert closed_by[0] != threading.get_ident()
-    assert list(thread) == []
