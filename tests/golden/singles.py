@@ -47,6 +47,7 @@ DATA = Path(__file__).parents[1] / "data"
 COMPUTE = 10 * MS
 PLAIN = Making()
 QUEUING = Making(cpu=0.25, queued=0.7)
+READING = Making(cpu=0.15, read=0.8, read_bytes=7_200_000, read_chars_bytes=8_000_000, batch_bytes=4_800_000)
 KEPT = LoaderFlag.PERSISTENT_WORKERS
 COMMAND = {"command": ["python", "train.py"]}
 CODE = {"revision": "0123456789abcdef0123456789abcdef01234567", "branch": "main", "changed": True}
@@ -96,9 +97,11 @@ def slower_steps(odd: Sequence[int], by_ms: int) -> list[list[Step]]:
     return [[Step(fetch_ns=0, compute_ns=COMPUTE + (by_ms * MS if n in odd else 0), sync=True) for n in range(200)]]
 
 
-def pool(fetch_ms: int, number: int, making: Making = PLAIN, count: int = 100, epochs: int = 1, **how: Any) -> Part:
-    """So many workers take so long for each batch."""
-    return part(pooled, steps(count, epochs, fetch_ns=fetch_ms * MS), PlantedWorkers(number, 2), making, **how)
+def pool(plan: int | list[list[Step]], number: int, making: Making = PLAIN, count: int = 100, **how: Any) -> Part:
+    """So many workers take so many milliseconds for each batch, or as planned."""
+    epochs = steps(count, how.pop("epochs", 1), fetch_ns=plan * MS) if isinstance(plan, int) else plan
+    workers = PlantedWorkers(number, how.pop("prefetch", 2), how.pop("start_ns", 0))
+    return part(pooled, epochs, workers, making, **how)
 
 
 def happens(what: int, value: int, when: Callable[[Records], Any]) -> Part:
@@ -110,17 +113,14 @@ def ends(after_ms: int, stamp: str = "step_end_ns") -> Callable[[Records], Any]:
     return lambda s: ((min(int(e), int(e) - after_ms * MS), max(int(e), int(e) - after_ms * MS)) for e in s[stamp])
 
 
-def opened_archives(run: Path) -> None:
-    """Workers open an archive for each sample; the training's own code is seen in each part of its steps."""
-    plan = steps(60, 2, fetch_ns=40 * MS, before_ns=4 * MS, host_ns=3 * MS)
-    hosted(pooled(run, plan, PlantedWorkers(2, 2)), 2.0, 8)
-    plant_stacks(run, end_ns=until(run))
+def uneven() -> list[list[Step]]:
+    each_ms = np.random.default_rng(0).lognormal(2.0, 1.0, 200)
+    return [[Step(fetch_ns=round(ms * MS), sync=True) for ms in each_ms]]
 
 
-def uneven(run: Path) -> None:
-    source = np.random.default_rng(0)
-    plan = [Step(fetch_ns=round(ms * MS), sync=True) for ms in source.lognormal(2.0, 1.0, 200)]
-    hosted(pooled(run, [plan], PlantedWorkers(2, 1)), 1.6, 8)
+def first_slower(first_ms: int, other_ms: int) -> list[list[Step]]:
+    """Six epochs whose first batch takes longer."""
+    return [[Step(fetch_ns=(other_ms if n else first_ms) * MS) for n in range(20)]] * 6
 
 
 def handed(making: Making, made_ms: float) -> Part:
@@ -147,7 +147,7 @@ def handed(making: Making, made_ms: float) -> Part:
 
 def sampler_of_epochs(run: Path) -> None:
     """Its iterator is made twice, since workers are not kept."""
-    trained(run, [[Step(fetch_ns=(400 if n == 0 else 2) * MS) for n in range(20)]] * 6)
+    trained(run, first_slower(400, 2))
     told(run, 2, 2, 0)
     for after in (5 * MS, 200 * MS):
         made = steps_of(run)
@@ -158,8 +158,6 @@ def sampler_of_epochs(run: Path) -> None:
 
 def exclusive(run: Path) -> None:
     """Of four workers one copies a shard, while the others wait for the lock of a file."""
-    pooled(run, steps(100, fetch_ns=80 * MS), PlantedWorkers(4, 2), Making(cpu=0.02, queued=0.01))
-    hosted(run, 0.4, 4)
     lines = {35: "fcntl.flock(handle, fcntl.LOCK_EX)", 52: "shutil.copy(remote, local)"}
     names = StackNames(run, lambda _file, line: lines.get(line, ""))
     making = [Call("_worker_loop", WORKER.rpartition(":")[0], 9), Call("fetch", FETCH.rpartition(":")[0], 8)]
@@ -335,8 +333,13 @@ BUILDERS: dict[str, Part] = {
     "serial-crowded": recording(
         part(serial, 100, 20, Making(cpu=0.3, queued=0.65)), cpus(2), host(0.3, 2, 100.0, queued=0.4)
     ),
-    "too-few-workers": recording(pool(40, 2, Making(stages=(0.6, 0.3)), 60, 2), host(2.0, 8)),
-    "with-stacks": recording(opened_archives),
+    "too-few-workers": recording(pool(40, 2, Making(stages=(0.6, 0.3)), 60, epochs=2), host(2.0, 8)),
+    # Workers open an archive for each sample; the training's own code is seen in each part of its steps.
+    "with-stacks": recording(
+        pool(steps(60, 2, fetch_ns=40 * MS, before_ns=4 * MS, host_ns=3 * MS), 2),
+        host(2.0, 8),
+        lambda run: plant_stacks(run, end_ns=until(run)),
+    ),
     # Samples come over a network.
     "waiting-workers": recording(pool(40, 2, Making(cpu=0.03, queued=0.01)), host(0.4, 4)),
     "cpu-exhausted": recording(pool(40, 2, Making(stages=(0.7, 0.2))), cpus(2), host(1.95, 2, 99.0)),
@@ -349,37 +352,17 @@ BUILDERS: dict[str, Part] = {
     "held-back": recording(pool(40, 2, QUEUING), host(0.8, 2, 40.0)),
     "affinity": recording(pool(80, 4, replace(QUEUING, cpus=1)), host(4.0, 8, 80.0)),
     "foreign-load": recording(pool(40, 2, QUEUING), cpus(2), host(0.5, 2, 99.0)),
-    "storage": recording(
-        pool(
-            *(40, 2),
-            Making(cpu=0.15, read=0.8, read_bytes=7_200_000, read_chars_bytes=8_000_000, batch_bytes=4_800_000),
-        ),
-        host(0.5, 8, read_storage_bytes=10**9),
-    ),
+    "storage": recording(pool(40, 2, READING), host(0.5, 8, read_storage_bytes=10**9)),
     "straggler": recording(
-        part(
-            pooled,
-            [[Step(fetch_ns=(400 if n % 25 == 12 else 15) * MS) for n in range(150)]],
-            *(PlantedWorkers(4, 2), Making(slowest=0.9)),
-        ),
+        pool([[Step(fetch_ns=(400 if n % 25 == 12 else 15) * MS) for n in range(150)]], 4, Making(slowest=0.9)),
         host(2.0, 8),
     ),
-    "prefetch-depth": recording(uneven),
+    "prefetch-depth": recording(pool(uneven(), 2, prefetch=1), host(1.6, 8)),
     "worker-restart": recording(
-        part(
-            *(pooled, steps(25, 6, fetch_ns=12 * MS), PlantedWorkers(2, 2, start_ns=400 * MS)),
-            flags=LoaderFlag.STARTS_PYTHON,
-            persistent=False,
-        ),
+        pool(12, 2, count=25, epochs=6, start_ns=400 * MS, flags=LoaderFlag.STARTS_PYTHON, persistent=False),
         host(1.5, 8),
     ),
-    "pipeline-fill": recording(
-        part(
-            *(pooled, [[Step(fetch_ns=(900 if n == 0 else 8) * MS) for n in range(20)]] * 6, PlantedWorkers(2, 2)),
-            flags=KEPT,
-        ),
-        host(1.0, 8),
-    ),
+    "pipeline-fill": recording(pool(first_slower(900, 8), 2, flags=KEPT), host(1.0, 8)),
     # Epochs of fewer batches than there are workers.
     "few-batches": recording(pool(60, 8, count=4, epochs=20, flags=KEPT), host(2.0, 8)),
     "handoff": recording(handed(Making(batch_bytes=20_000_000, sent_bytes=20_000_000), 10)),
@@ -399,7 +382,7 @@ BUILDERS: dict[str, Part] = {
         host(1.0, 8),
     ),
     "overkill": recording(handed(Making(batch_bytes=4000, sent_bytes=300), 0.3)),
-    "exclusive": recording(exclusive),
+    "exclusive": recording(pool(80, 4, Making(cpu=0.02, queued=0.01)), host(0.4, 4), exclusive),
     "wasted": recording(pool(40, 2), wasted, host(2.0, 8)),
     "memory": recording(pool(40, 2, count=300), memory_grows),
     "copy-pageable": recording(copied(pinned=False)),
@@ -418,7 +401,7 @@ BUILDERS: dict[str, Part] = {
     ),
     # Work behind the optimizer besides.
     "main-process": recording(
-        part(pooled, computed(120, sync=True, before_ns=6 * MS, host_ns=2 * MS), PlantedWorkers(2, 2)),
+        pool(computed(120, sync=True, before_ns=6 * MS, host_ns=2 * MS), 2),
         phase("pack", ends(-5, "fetch_end_ns")),
         host(1.3, 4),
     ),

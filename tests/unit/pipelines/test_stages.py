@@ -94,12 +94,6 @@ def test_boxes_stay_valid_and_inputs_untouched(stages: Any, sample: tuple[Array,
     np.testing.assert_array_equal(targets, targets_before)
 
 
-def test_sequences_are_in_the_order_of_the_study() -> None:
-    assert [type(stage) for stage in ssd_stages(300)] == [Distort, Expand, RandomCrop, Resize, Flip, Normalise]
-    assert ssd_stages(300)[3] == Resize(300, "random")
-    assert plain_stages(300) == (Resize(300, "bilinear"), Normalise())
-
-
 def changed(stage: Distort, level: int, seed: int) -> Array:
     grey = np.full((2, 2, 3), level, np.uint8)
     return run([stage], grey, NO_BOXES, seed)[0]
