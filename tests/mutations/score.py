@@ -23,12 +23,13 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
-from math import sqrt
-from multiprocessing import get_context
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, NamedTuple
+
+from whyidle_bench.confusion import HitRate
 
 ROOT = Path(__file__).resolve().parents[2]
 MUTATED = ("profiler/analyse", "profiler/capture/hooks", "profiler/capture/loop_detector", "profiler/capture/workers")
@@ -45,14 +46,8 @@ TREE = "tree"
 FOUND, SURVIVED, UNSEEN, ANYWAY = "found", "survived", "no test executes it", "its test fails anyway"
 USAGE = 4
 """Pytest's exit code where it did not find a test."""
-IMPORTED = ("hypothesis.strategies", "jinja2", "numpy", "pytest", "rich.console", "torch")
-"""What tests import that takes long and is none of ours: once, for all of them."""
 KINDS = ("Replace", "Number", "AddNot", "Remove", "Zero", "Exception")
 """How the names of cosmic-ray's operators begin that are used."""
-
-
-tree: Tree
-"""The copy that this process plants mistakes in."""
 
 
 class Mistake(NamedTuple):
@@ -126,34 +121,34 @@ class Tree:
         self.environment = {"PYTHONPATH": str(self._package), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def failure(self, words: Sequence[str]) -> str:
-        """The first test that fails, else nothing; in a fork of this process, which has imported what takes long."""
-        with tempfile.NamedTemporaryFile("r") as output:
-            run = get_context("fork").Process(target=self._test, args=(words, output.name))
-            run.start()
-            run.join(LIMIT_S)
-            if run.is_alive():
-                run.kill()
-                run.join()
-                return f"not done in {LIMIT_S} s"
-            said = output.read()
+        """The first test that fails, else nothing."""
+        run = [sys.executable, "-m", "pytest", *OPTIONS, "-x", *words]
+        environment = os.environ | self.environment
+        try:
+            done = subprocess.run(run, cwd=self.root, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return f"not done in {LIMIT_S} s"
+        said = done.stdout + done.stderr
         found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", said, re.MULTILINE)
         # What cannot even be imported is found as well.
-        if not found and run.exitcode == USAGE and "Error: " not in said:
+        if not found and done.returncode == USAGE and "Error: " not in said:
             raise ValueError(f"pytest could not run {' '.join(words)}: {said}")
-        return found[1] if found else "" if run.exitcode == 0 else f"pytest ended with {run.exitcode}: {said[-300:]}"
+        how = f"pytest ended with {done.returncode}: {said[-300:]}" if done.returncode else ""
+        return found[1] if found else how
 
-    def _test(self, words: Sequence[str], output: str) -> None:
-        os.chdir(self.root)
-        # What is imported has to be the copy, here and in what tests start, and not what is installed.
-        os.environ |= self.environment
-        sys.dont_write_bytecode = True
-        sys.path[:1] = [str(self.root), str(self._package)]
-        for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
-            del sys.modules[name]
-        with open(output, "w") as file:
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
-        sys.exit(import_module("pytest").main([*OPTIONS, "-x", *words]))
+    def tried(self, mistake: Mistake, tests: Sequence[str]) -> dict[str, Any]:
+        """What became of a mistake, and the first test that failed."""
+        failed = ""
+        if tests:
+            code = import_module("cosmic_ray.mutating").mutate_code
+            operator = import_module("cosmic_ray.plugins").get_operator(mistake.operator)()
+            path = self.root / mistake.path
+            text = path.read_text()
+            path.write_text(code(text, operator, mistake.occurrence))
+            failed = self.failure(tests)
+            path.write_text(text)
+        how = FOUND if failed else SURVIVED if tests else UNSEEN
+        return {**mistake._asdict(), "how": how, "test": failed}
 
 
 def covered(tree: Tree, folder: Path, jobs: int) -> dict[str, dict[int, list[str]]]:
@@ -196,46 +191,28 @@ def _measured(tree: Tree, tests: Path, folder: Path) -> Path:
     return kept
 
 
-def ready(place: str) -> None:
-    """Copy the tree for a process that tries mistakes."""
-    global tree
-    tree = Tree(Path(place) / str(os.getpid()))
-    for name in IMPORTED:
-        import_module(name)
-
-
-def tried(mistake: Mistake, tests: Sequence[str]) -> dict[str, Any]:
-    """What became of a mistake, and the first test that failed."""
-    failed = ""
-    if tests:
-        code = import_module("cosmic_ray.mutating").mutate_code
-        operator = import_module("cosmic_ray.plugins").get_operator(mistake.operator)()
-        path = tree.root / mistake.path
-        text = path.read_text()
-        path.write_text(code(text, operator, mistake.occurrence))
-        failed = tree.failure(tests)
-        path.write_text(text)
-    how = FOUND if failed else SURVIVED if tests else UNSEEN
-    return {**mistake._asdict(), "how": how, "test": failed}
-
-
 def all_tried(mistakes: Sequence[Mistake], folder: Path, jobs: int) -> list[dict[str, Any]]:
     """Outcomes, of which those that FOLDER knows are not tried again."""
     kept = folder / "outcomes.jsonl"
     outcomes = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
     known = {(each["path"], each["operator"], each["occurrence"]) for each in outcomes}
-    with tempfile.TemporaryDirectory() as place, kept.open("a") as file:
-        ready(place)
+    with tempfile.TemporaryDirectory() as place, kept.open("a") as file, ThreadPoolExecutor(jobs) as pool:
+        trees: SimpleQueue[Tree] = SimpleQueue()
+        for number in range(jobs):
+            trees.put(Tree(Path(place) / str(number)))
+        tree = Tree(Path(place) / "unchanged")
         tests = covered(tree, folder, jobs)
-        with ProcessPoolExecutor(jobs, get_context("spawn"), ready, (place,)) as pool:
-            running = []
-            for mistake in mistakes:
-                lines = tests.get(mistake.path, {})
-                if (mistake.path, mistake.operator, mistake.occurrence) not in known:
-                    running.append(pool.submit(tried, mistake, lines.get(mistake.line) or lines.get(0, [])))
-            for future in as_completed(running):
-                outcomes.append(future.result())
-                print(json.dumps(outcomes[-1]), file=file, flush=True)
+
+        def tried(mistake: Mistake) -> dict[str, Any]:
+            lines, mine = tests.get(mistake.path, {}), trees.get()
+            outcome = mine.tried(mistake, lines.get(mistake.line) or lines.get(0, []))
+            trees.put(mine)
+            return outcome
+
+        new = [each for each in mistakes if (each.path, each.operator, each.occurrence) not in known]
+        for outcome in pool.map(tried, new):
+            outcomes.append(outcome)
+            print(json.dumps(outcome), file=file, flush=True)
         for test in {each["test"] for each in outcomes if "::" in each["test"]}:
             if tree.failure([test]):
                 outcomes = [{**each, "how": ANYWAY} if each["test"] == test else each for each in outcomes]
@@ -254,12 +231,10 @@ def table(outcomes: Sequence[dict[str, Any]]) -> Iterator[str]:
     for name, hows in packages.items():
         counts = Counter(hows)
         yield f"| {name} | {len(hows)} | {' | '.join(str(counts[kind]) for kind in kinds)} |"
-    n, z = len(outcomes), 1.96
-    share = sum(each["how"] == FOUND for each in outcomes) / n
-    middle, half = share + z * z / 2 / n, z * sqrt(share * (1 - share) / n + z * z / 4 / n / n)
-    low, high = (100 * (middle + side) / (1 + z * z / n) for side in (-half, half))
+    found = HitRate(sum(each["how"] == FOUND for each in outcomes), len(outcomes))
+    low, high = (100 * end for end in found.interval)
     yield ""
-    yield f"{100 * share:.1f} % ({low:.1f} to {high:.1f}) of {n} are found."
+    yield f"{100 * found.hits / found.of:.1f} % ({low:.1f} to {high:.1f}) of {found.of} are found."
 
 
 def main() -> None:
