@@ -118,23 +118,3 @@ def test_with_room_for_all_nothing_is_left_out_or_said(
     shown = " ".join(capsys.readouterr().out.split())
     assert "budget" not in shown
     assert ", 3 runs a cell in interleaved rounds," in shown
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        *((["--budget", each], f"'{each}' is not a number of seconds above 0") for each in ("0", "soon", "nan")),
-        (["--first", "threads"], "--first threads is not among the loaders compared. Add it to --pipelines."),
-    ],
-)
-def test_what_cannot_be_meant_is_refused_before_anything_runs(
-    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str, server: TimedServer
-) -> None:
-    asked = ["compare", "ssd", "--data", str(images), "--device", "emulated:v100", "--pipelines", "naive,caffe"]
-    try:
-        code = main([*asked, *words, "--out", str(tmp_path / "made")])
-    except SystemExit as ended:  # of argparse
-        code = int(ended.code or 0)
-    assert code == 2
-    assert said in " ".join(capsys.readouterr().err.split())
-    assert server.cells == []
