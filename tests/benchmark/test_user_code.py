@@ -157,21 +157,17 @@ def test_a_fault_that_cost_nothing_in_its_run_is_not_judged() -> None:
     assert right.line == f"broken.py:{RIGHT_LINE} line {RIGHT_LINE}"
 
 
-def _results() -> list[ProgramResult]:
+def test_no_figure_is_of_both_halves() -> None:
     right = judged(ZIPPED, RIGHT, HEALTHY)
     wrong = judged(ZIPPED, _report(_finding("host.gc", remedy="")), HEALTHY)
-    return [ProgramResult(ZIPPED, [right, wrong], 2.9), ProgramResult(UNSEEN, [right], None)]
-
-
-def test_no_figure_is_of_both_halves() -> None:
-    told = as_json(_results())
+    results = [ProgramResult(ZIPPED, [right, wrong], 2.9), ProgramResult(UNSEEN, [right], None)]
+    told = as_json(results)
     assert told.keys() == {"before", "after"}
     assert told["before"]["rates"]["cause_first"]["of"] == 2
     assert told["after"]["rates"]["cause_first"]["of"] == 1
-    rate = told["before"]["rates"]["cause_first"]
-    assert (rate["hits"], rate["rate"], round(rate["low"], 2), round(rate["high"], 2)) == (1, 0.5, 0.09, 0.91)
-    assert as_json(_results()[:1]).keys() == {"before"}
-    lines = list(tables(_results()))
+    assert told["before"]["rates"]["cause_first"] | {"hits": 1, "rate": 0.5} == told["before"]["rates"]["cause_first"]
+    assert as_json(results[:1]).keys() == {"before"}
+    lines = list(tables(results))
     headings = [line for line in lines if line.startswith("#")]
     assert headings == ["### Programs written before the rules", "### Programs written after the rules"]
     assert [line.partition(" (")[0] for line in lines if line.startswith("- cause first")] == [
@@ -179,9 +175,7 @@ def test_no_figure_is_of_both_halves() -> None:
         "- cause first: 1 of 1",
     ]
     # Rounds that differ are told in the row of their program.
-    row = next(line for line in lines if "`zipped_structures`" in line)
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert (cells[2].startswith("**1 of 2**"), cells[5].startswith("yes"), cells[6]) == (True, True, "2.9x")
+    assert re.search(r"`zipped_structures`.*\| \*\*1 of 2\*\*.*\| yes[^|]*\| 2\.9x", "\n".join(lines))
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from whyidle.pipelines.stages import (
     ssd_stages,
 )
 from whyidle.pipelines.standardise import Standardise
-from whyidle.pipelines.view import View, Viewable
+from whyidle.pipelines.view import View
 
 Array = npt.NDArray[Any]
 NO_BOXES = np.zeros((0, 5), np.float32)
@@ -317,17 +317,6 @@ def test_view_says_what_the_stages_make(stages: Sequence[Any], sides: tuple[int,
     np.testing.assert_array_equal(drawn(view, image), made)
     np.testing.assert_array_equal(told, boxes)
     assert one.bit_generator.state == other.bit_generator.state
-
-
-def test_stages_that_look_at_pixels_have_no_view() -> None:
-    assert not isinstance(Normalise(), Viewable)
-    whole = View.whole(40, 30)
-    random = np.random.default_rng(1)
-    empty = np.empty((0, 5), np.float32)
-    resized, _ = Resize(20).view(whole, empty, random) or pytest.fail("a whole image can be resized")
-    assert Resize(10).view(resized, empty, random) is None, "a second resampling needs the pixels of the first"
-    assert Distort().view(resized, empty, random) is None
-    assert Crop(5).view(resized, empty, random) is None
 
 
 LABEL = np.array(3)
