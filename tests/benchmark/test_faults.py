@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from pathlib import Path
 
 import psutil
 import pytest
@@ -27,7 +26,6 @@ from whyidle_bench.cases.case import (
     SLOW,
     Case,
     Data,
-    Loader,
     Plan,
     PlannedDevice,
     PlannedStep,
@@ -36,7 +34,6 @@ from whyidle_bench.cases.case import (
 from whyidle_bench.cases.loop import device_of
 from whyidle_bench.cases.machine import foreign_load, unmet
 from whyidle_bench.cases.registry import CASES, cases
-from whyidle_bench.cases.samples import Samples
 from whyidle_bench.cases.truth import EngineSpan, Stamp, exposed_ns, lost, true_share
 from whyidle_bench.sweeps import khosravi
 from whyidle_bench.sweeps.registry import SWEEPS, sweeps
@@ -209,28 +206,6 @@ def test_khosravis_nets_are_below_the_loaders_floor_but_for_the_fifth() -> None:
             plan = sweep.plan(size)
             slower = max(plan.data.sleep_ms, plan.step.compute_ms / size)
             assert slower == pytest.approx(khosravi.sample_ms(seconds))
-
-
-def test_padding_falls_to_the_fill_ratio_in_closed_form(tmp_path: Path) -> None:
-    sweep = SWEEPS["padding"]
-    expected = [sweep.fill(size) for size in sweep.sizes]
-    assert expected[0] > 1.2 * expected[-1]
-    for size, share in zip(sweep.sizes, expected, strict=True):
-        lengths = [
-            len(samples[index])
-            for samples in (Samples(without_waiting(sweep.plan(size)), seed, tmp_path) for seed in range(20))
-            for index in range(len(samples))
-        ]
-        batches = [lengths[begin : begin + size] for begin in range(0, len(lengths), size)]
-        padded = sum(size * max(batch) for batch in batches)
-        assert sum(lengths) / padded == pytest.approx(share, rel=0.02)
-    assert sweep.fill(1) == pytest.approx(1.0)
-
-
-def without_waiting(plan: Plan) -> Plan:
-    """Its samples, at once, from this process."""
-    data = Data(floats=plan.data.floats, length_tail=plan.data.length_tail)
-    return Plan(data, Loader(workers=0, batch=plan.loader.batch), batches=plan.batches)
 
 
 def test_true_terms_are_exposed_time_over_the_samples_that_were_computed() -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from golden.singles import sets
 from support.cells import NET_SETTING, NOTHING, SETTING, place, training_result
 from support.crafted import add_events, amend, steps_of, train_on_cpu
 from support.jobs import Rank, record
@@ -321,11 +322,7 @@ def crowded_sizes(at: Path) -> None:
     for name, batch, busy_pct in (("a", 8, 40.0), ("b", 16, 100.0)):
         steps = [{"fetch": 4.0 * batch, "end": 9.0 * batch, "cpu_ms": 5.0 * batch}] * (800 // batch)
         run = train_on_cpu(at / name, steps)
-
-        def put_samples(steps: Records, batch: int = batch) -> None:
-            steps["samples"], steps["skipped"], steps["skipped_samples"] = batch, 0, 0
-
-        amend(run, put_samples)
+        sets(samples=batch, skipped=0, skipped_samples=0)(run)
         add_events(run, [(START, EventKind.LOADER_WORKERS, 0, NOT_MEASURED)])
         update_run(run, {"command": ["python", "train.py"], "host": {"name": "x", "cpus": 2}})
         hosted(run, 0.9, 2, busy_pct, queued=0.3 if busy_pct > 90 else 0.0)

@@ -78,6 +78,16 @@ def info(**fields: Any) -> Part:
     return part(update_run, fields)
 
 
+def sets(**fields: Any) -> Part:
+    """Change these of all steps."""
+
+    def change(steps: Records) -> None:
+        for name, value in fields.items():
+            steps[name] = value
+
+    return amends(change)
+
+
 def cpus(number: int) -> Part:
     """The machine has so many."""
     return info(host={"cpus": number})
@@ -134,12 +144,7 @@ def handed(making: Making, made_ms: float) -> Part:
             end = int(step["fetch_begin_ns"]) + MS
             rows.append(batch(making, number % 2, end - round(made_ms * MS), end, 0, number, True))
         add(run, BATCH, rows)
-
-        def change(steps: Records) -> None:
-            steps["loader"], steps["batch"] = 1, np.arange(len(steps))
-            steps["queue_ready"], steps["queue_capacity"] = 1, 4
-
-        amend(run, change)
+        sets(loader=1, batch=np.arange(120), queue_ready=1, queue_capacity=4)(run)
         hosted(run, 0.6, 8)
 
     return build
@@ -273,16 +278,6 @@ def torn(run: Path) -> None:
 def half_unstamped(steps: Records) -> None:
     for name in ("device_begin_ns", "device_end_ns"):
         steps[name][20:60:2] = NOT_MEASURED
-
-
-def without_fetch(steps: Records) -> None:
-    steps["fetch_end_ns"] = NOT_MEASURED
-    steps["samples"] = NOT_MEASURED
-
-
-def without_skips(steps: Records) -> None:
-    steps["skipped"], steps["skipped_samples"] = 0, 0
-    steps["overhead_ns"] = 20_000
 
 
 def left_out(run: Path) -> None:
@@ -461,7 +456,9 @@ BUILDERS: dict[str, Part] = {
         host(1.0, 2),
     ),
     # No fetch was seen, and the samples of a batch are not known.
-    "on-cpu-no-fetch": recording(processor([{}] * 60), info(**COMMAND), amends(without_fetch)),
+    "on-cpu-no-fetch": recording(
+        processor([{}] * 60), info(**COMMAND), sets(fetch_end_ns=NOT_MEASURED, samples=NOT_MEASURED)
+    ),
     # Three minutes of a made-up training: validation, workers that fall behind, stand-in data.
     "long": recording(
         part(long_run, hours=0.05, hz=2.0, bad_every=900),
@@ -471,7 +468,9 @@ BUILDERS: dict[str, Part] = {
     # As an earlier version wrote it, under the program's earlier name.
     "older-version": recording(lambda run: shutil.copytree(DATA / "v1" / "starved", run)),
     # Of most steps the hooks looked at none.
-    "thinned": recording(trains(steps(120, fetch_ns=4 * MS)), amends(without_skips), left_out),
+    "thinned": recording(
+        trains(steps(120, fetch_ns=4 * MS)), sets(skipped=0, skipped_samples=0, overhead_ns=20_000), left_out
+    ),
     "several-causes": recording(several_causes),
     "transforms": recording(pool(60, 2, Making(cpu=0.9), 80), transforms, host(1.9, 4)),
     # Names that are markup, control a terminal, or begin a formula.

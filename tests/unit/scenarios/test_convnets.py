@@ -26,7 +26,7 @@ from whyidle.record.run import open_run
 from whyidle.record.schema import STEP
 from whyidle.scenarios.convnets import study as convnets
 from whyidle.scenarios.convnets.benchmark import EmulatedForward, Forward, Gradients
-from whyidle.scenarios.convnets.nets import NETS, AlexNetBenchmark, Cifar10Net, build, classification_loss, sgd
+from whyidle.scenarios.convnets.nets import NETS, build, classification_loss
 from whyidle.scenarios.copying import BatchCopier
 from whyidle.scenarios.datasets.image_folder import ImageFolder, open_folder
 from whyidle.scenarios.datasets.labelled_photos import labelled_photos
@@ -65,15 +65,6 @@ def test_a_net_has_the_parameters_of_the_study(net: str) -> None:
     assert model.training
 
 
-def test_the_benchmark_ends_in_pool5_and_its_first_convolution_pads_as_tensorflow_does() -> None:
-    net = AlexNetBenchmark()
-    assert net(torch.zeros(2, 3, 224, 224)).shape == (2, 256, 6, 6)
-    # 56 windows of 11 at stride 4 over 224 pixels stick out by 7: by 3 on the left, by 4 on the right.
-    padded = net.features[0](torch.ones(1, 3, 224, 224))
-    assert padded.shape[-1] == 231
-    assert (padded[0, 0, 100] == 0).nonzero().flatten().tolist() == [0, 1, 2, 227, 228, 229, 230]
-
-
 @pytest.mark.parametrize(
     ("net", "radius", "alpha", "bias"),
     [("cifar10", 4, 0.001 / 9, 1.0), ("alexnet-forward", 5, 1e-4, 2.0)],
@@ -96,15 +87,6 @@ def test_side_branches_count_for_a_part_of_the_loss() -> None:
     for branches, each in ((2, 0.3), (1, 0.4)):
         together = classification_loss(lambda images: (said,) * (1 + branches), said, labels)  # noqa: B023
         assert together.item() == pytest.approx(alone.item() * (1 + branches * each))
-
-
-def test_only_the_hidden_layers_of_the_cifar_net_decay() -> None:
-    net = Cifar10Net(10)
-    decayed, others = sgd(net, "cifar10", 128).param_groups
-    assert [tuple(p.shape) for p in decayed["params"]] == [(384, 2304), (192, 384)]
-    assert (decayed["weight_decay"], others["weight_decay"]) == (0.004, 0)
-    assert len(others["params"]) == 8
-    assert decayed["lr"] == others["lr"] == 0.1
 
 
 class TestBenchmark:
