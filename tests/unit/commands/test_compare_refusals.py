@@ -179,11 +179,6 @@ def starved(folder: Path, batch: int, per_sample_ms: float = 3.0, epochs: int = 
     return folder
 
 
-def on_cpu(folder: Path, batch: int, workers: int) -> Path:
-    record(folder, [Rank(fetch_ns=MS, workers=workers)], samples=batch, world_size=None)
-    return folder
-
-
 @pytest.fixture
 def sweep(tmp_path: Path) -> list[Path]:
     """Two runs of batch 8, and one of 16 that loads twice as long."""
