@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-import itertools
 import os
-import time
 from collections import Counter
-from pathlib import Path
 
 import psutil
 import pytest
@@ -15,20 +11,14 @@ import pytest
 from support.fakes.driver import wait_for
 from whyidle.analyse.causes.table import CODES
 from whyidle.analyse.run.stall_breakdown import TERMS
-from whyidle.devices.clock import VirtualClock
 from whyidle.devices.conditions import Conditions
-from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
 from whyidle.errors import WhyidleError
 from whyidle_bench.batch_sizes import DEVICE
-from whyidle_bench.cases import samples
-from whyidle_bench.cases.accelerator import MEMORY, Computing
 from whyidle_bench.cases.case import (
     COLD,
     EVERY,
     FIRST,
-    GARBAGE,
     GROWN,
-    LAUNCH,
     PARTS,
     PLANTED,
     RETRY,
@@ -36,20 +26,14 @@ from whyidle_bench.cases.case import (
     SLOW,
     Case,
     Data,
-    Loader,
     Plan,
     PlannedDevice,
-    PlannedHost,
-    PlannedSampler,
     PlannedStep,
     Start,
 )
-from whyidle_bench.cases.host import HostWork
 from whyidle_bench.cases.loop import device_of
 from whyidle_bench.cases.machine import foreign_load, unmet
 from whyidle_bench.cases.registry import CASES, cases
-from whyidle_bench.cases.samples import Samples, ServesOne, loader_of
-from whyidle_bench.cases.sizes import fitted
 from whyidle_bench.cases.truth import EngineSpan, Stamp, exposed_ns, lost, true_share
 from whyidle_bench.sweeps import khosravi
 from whyidle_bench.sweeps.registry import SWEEPS, sweeps
@@ -102,13 +86,9 @@ def test_the_steps_that_a_fault_hits_are_known_beforehand() -> None:
 
 
 def test_cases_and_sweeps_are_chosen_by_name_by_cause_and_by_kind() -> None:
-    assert [case.name for case in cases(["input.serial-mild"])] == ["input.serial-mild"]
     assert {case.causes[0] for case in cases(["input.storage"], ["fault"])} == {"input.storage"}
-    assert {case.kind for case in cases(kinds=["control"])} == {"control"}
     assert (len(cases()), sweeps()) == (len(CASES), list(SWEEPS.values()))
     assert [sweep.name for sweep in sweeps(["padding", "accounting"])] == ["accounting", "padding"]
-    with pytest.raises(WhyidleError, match=r"unknown case 'input\.nothing'"):
-        cases(["input.nothing"])
     with pytest.raises(WhyidleError, match=r"unknown case 'pading'\. Did you mean padding"):
         sweeps(["padding", "pading"])
     with pytest.raises(ValueError, match="no whole number of batches of 7"):
@@ -140,26 +120,6 @@ def test_what_a_fault_costs_is_its_time_with_the_device_idle() -> None:
     assert true_share(stamps, [], (50, 100), case, (0, 100)) == {"run.startup": pytest.approx(0.3)}
 
 
-def test_uneven_samples_take_what_the_plan_says_on_average(tmp_path: Path) -> None:
-    plan = Plan(Data(sleep_ms=1, sigma=1.0), Loader(batch=1), batches=200)
-    drawn = Samples(plan, 1, tmp_path)._factors
-    assert sum(drawn) / len(drawn) == pytest.approx(1)
-    assert max(drawn) > 4
-    assert drawn == Samples(plan, 1, tmp_path)._factors != Samples(plan, 2, tmp_path)._factors
-
-
-@pytest.mark.slow
-def test_a_plan_that_asks_for_a_handover_gets_a_batch_of_that_size(tmp_path: Path) -> None:
-    def tensors(ms: float) -> int:
-        plan = Plan(Data(floats=640, tensors=40, handover_ms=ms), Loader(workers=1, batch=2))
-        data = fitted(plan, tmp_path).data
-        assert data.floats == 16 * data.tensors
-        return data.tensors
-
-    assert tensors(12.0) > tensors(1.5)
-    assert fitted(Plan(), tmp_path) == Plan()
-
-
 def test_busy_processes_of_others_are_no_children_and_end_with_the_training() -> None:
     def busy() -> set[int]:
         found = [
@@ -176,45 +136,6 @@ def test_busy_processes_of_others_are_no_children_and_end_with_the_training() ->
         mine = {child.pid for child in psutil.Process().children(recursive=True)}
         assert not mine & busy()
     wait_for(lambda: not busy() - before)
-
-
-def test_what_serves_one_is_held_while_one_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    served, waited = ServesOne("lock"), []
-    monkeypatch.setattr(samples, "sleep_ms", lambda ms: waited.append((ms, served.lock.acquire(block=False))))
-    served.wait_ms(7.0)
-    assert waited == [(7.0, False)]
-    assert served.lock.acquire(block=False), "and let go of then"
-    # A rate lets each wait for all before it.
-    served, slept = ServesOne("rate"), []
-    monkeypatch.setattr(samples.time, "monotonic", lambda: 100.0)
-    monkeypatch.setattr(samples.time, "sleep", slept.append)
-    for _ in range(3):
-        served.wait_ms(10.0)
-    assert slept == pytest.approx([0.01, 0.02, 0.03])
-
-
-def test_a_planned_sampler_gives_all_indices_and_stamps_what_it_does(tmp_path: Path) -> None:
-    planned = PlannedSampler(epoch_ms=3.0, batch_ms=1.0, batch_burn_ms=1.0)
-    plan = Plan(Data(), Loader(workers=0, batch=4, sampler=planned), batches=3)
-    stamps: list[tuple[int, int]] = []
-    loader = loader_of(plan, Samples(plan, 0, tmp_path), lambda begin, end: stamps.append((begin, end)))
-    batches = list(loader)
-    assert [len(batch[0]) for batch in batches] == [4, 4, 4]
-    assert list(loader.batch_sampler or ()) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-    # Each pass: once for its begin, once for each batch.
-    assert len(stamps) == 2 * (1 + 3)
-    least_ms = [3.0, 2.0, 2.0, 2.0] * 2
-    assert all((end - begin) / 1e6 >= ms for (begin, end), ms in zip(stamps, least_ms, strict=True))
-
-
-MS = 1_000_000
-
-
-def device(told: list[tuple[int, int]], retry_ms: int = 5) -> EmulatedDevice:
-    spec = EmulatedSpec("test", "Test", 16 * 10**9, 10e9, 5e9, launch_latency_ns=0, retry_ns=retry_ms * MS)
-    return EmulatedDevice(
-        spec, VirtualClock(1000 * MS), sink=lambda _d, _s, _what, begin, end, _amount: told.append((begin, end))
-    )
 
 
 def share(plan: Plan, cause: str, part: str, stamps: list[Stamp], spans: list[EngineSpan], tag: str = "every") -> float:
@@ -239,63 +160,6 @@ def test_the_truth_of_a_fault_of_the_device_is_what_it_lost() -> None:
     # A span that the training itself stamps as not needed counts before the device's own.
     first = [Stamp("lost", 60, 80)]
     assert share(Plan(), "device.shape_churn", "lost", first, spans) == pytest.approx(0.2)
-
-
-def test_launches_one_by_one_leave_gaps_and_say_how_long_they_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    spans: list[tuple[int, int]] = []
-    told: list[tuple[str, int, int, str]] = []
-    emulated = device(spans)
-    monkeypatch.setattr(
-        "whyidle_bench.cases.accelerator.burn_ms",
-        lambda ms: emulated.clock.wait_until(emulated.clock.now() + round(ms * MS)),
-    )
-    computing = Computing(emulated, PlannedDevice(launch_us=300.0), lambda *each: told.append(each))
-    computing.part(2.0, 10)
-    assert [end - begin for begin, end in spans] == [MS // 5] * 10
-    assert all(later - end == MS // 10 for (_, end), (later, _) in itertools.pairwise(spans))
-    assert [(what, end - begin, tag) for what, begin, end, tag in told] == [("host", 3 * MS, LAUNCH)]
-
-
-def test_only_the_first_step_of_a_shape_takes_longer() -> None:
-    spans: list[tuple[int, int]] = []
-    told: list[tuple[str, int, int, str]] = []
-    computing = Computing(device(spans), PlannedDevice(first_ms=30.0), lambda *each: told.append(each))
-    for shape in ((4, 16), (4, 17), (4, 16), (4, 17)):
-        computing.begin(shape)
-        computing.part(20.0, 1)
-    assert [end - begin for begin, end in spans] == [ms * MS for ms in (30, 20, 30, 20, 20, 20)]
-    assert [(what, begin, end) for what, begin, end, _ in told] == [("lost", *spans[0]), ("lost", *spans[2])]
-
-
-def test_each_planned_step_finds_no_memory_and_waits_for_the_allocator() -> None:
-    told: list[tuple[str, int, int, str]] = []
-    emulated = device([], retry_ms=7)
-    plan = PlannedDevice(retry_ms=7.0, retry_every=2, retry_from=3)
-    computing = Computing(emulated, plan, lambda *each: told.append(each))
-    for _ in range(8):
-        computing.begin((4, 16))
-    assert emulated.allocation_retries() == 3
-    assert [end - begin for _, begin, end, _ in told] == [ms * MS for ms in (0, 0, 0, 7, 0, 7, 0, 7)]
-    assert {(what, tag) for what, _, _, tag in told} == {("host", RETRY)}
-    assert MEMORY < emulated.spec.memory_bytes < 2 * MEMORY
-
-
-@pytest.mark.parametrize(("planned", "collection_ms"), [(0.13, 40), (0.3, 3), (0.6, 90)])
-def test_collections_take_the_share_that_is_planned(
-    planned: float, collection_ms: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = VirtualClock(1000 * MS)
-    monkeypatch.setattr(time, "monotonic_ns", clock.now)
-    monkeypatch.setattr(gc, "collect", lambda: clock.wait_until(clock.now() + collection_ms * MS))
-    told: list[tuple[str, int, int, str]] = []
-    work = HostWork(PlannedHost(collecting=planned, objects=10), lambda *each: told.append(each))
-    begin = clock.now()
-    for _ in range(100):
-        clock.wait_until(clock.now() + 20 * MS)
-        work.step()
-    took = sum(end - begin for _, begin, end, _ in told)
-    assert {(what, tag) for what, _, _, tag in told} == {("host", GARBAGE)}
-    assert took / (clock.now() - begin) == pytest.approx(planned, abs=0.02)
 
 
 def test_compounds_have_two_causes_each_with_its_part_and_tags_that_differ() -> None:
@@ -342,55 +206,6 @@ def test_khosravis_nets_are_below_the_loaders_floor_but_for_the_fifth() -> None:
             plan = sweep.plan(size)
             slower = max(plan.data.sleep_ms, plan.step.compute_ms / size)
             assert slower == pytest.approx(khosravi.sample_ms(seconds))
-
-
-def test_padding_falls_to_the_fill_ratio_in_closed_form(tmp_path: Path) -> None:
-    sweep = SWEEPS["padding"]
-    expected = [sweep.fill(size) for size in sweep.sizes]
-    assert expected[0] > 1.2 * expected[-1]
-    for size, share in zip(sweep.sizes, expected, strict=True):
-        lengths = [
-            len(samples[index])
-            for samples in (Samples(without_waiting(sweep.plan(size)), seed, tmp_path) for seed in range(20))
-            for index in range(len(samples))
-        ]
-        batches = [lengths[begin : begin + size] for begin in range(0, len(lengths), size)]
-        padded = sum(size * max(batch) for batch in batches)
-        assert sum(lengths) / padded == pytest.approx(share, rel=0.02)
-    assert sweep.fill(1) == pytest.approx(1.0)
-
-
-def test_batches_of_uneven_lengths_are_padded_with_zeros_to_the_longest(tmp_path: Path) -> None:
-    plan = without_waiting(SWEEPS["padding"].plan(4))
-    samples = Samples(plan, 3, tmp_path)
-    [batch] = next(iter(loader_of(plan, samples)))
-    # Every size of a repetition draws the same.
-    other = Samples(without_waiting(SWEEPS["padding"].plan(16)), 3, tmp_path)
-    assert [len(samples[n]) for n in range(len(samples))] == [len(other[n]) for n in range(len(other))]
-    lengths = [len(samples[index]) for index in range(4)]
-    assert batch.shape == (4, max(lengths))
-    assert len(set(lengths)) > 1
-    assert min(lengths) >= plan.data.floats
-    for row, length in zip(batch, lengths, strict=True):
-        assert not row[length:].any()
-        assert row[1:length].all()
-
-
-def test_unpickling_holds_up_the_training_and_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held: list[float] = []
-    monkeypatch.setattr(samples, "sleep_ms", lambda ms: held.append(ms) if ms else None)
-    plan = Plan(Data(unpickling_ms=30.0), Loader(workers=1, batch=2), batches=4)
-    drawn = Samples(plan, 0, tmp_path)
-    samples.collate(plan.data, [drawn[0], drawn[1]])  # as the worker does
-    assert held == []
-    assert sum(1 for _ in loader_of(plan, drawn)) == 4
-    assert held == [30.0] * 4
-
-
-def without_waiting(plan: Plan) -> Plan:
-    """Its samples, at once, from this process."""
-    data = Data(floats=plan.data.floats, length_tail=plan.data.length_tail)
-    return Plan(data, Loader(workers=0, batch=plan.loader.batch), batches=plan.batches)
 
 
 def test_true_terms_are_exposed_time_over_the_samples_that_were_computed() -> None:

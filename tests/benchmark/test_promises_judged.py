@@ -16,9 +16,8 @@ from whyidle.analyse.speedup import Speedup
 from whyidle_bench.confusion import JudgedRun
 from whyidle_bench.promises import audit
 from whyidle_bench.promises.judge import PLANTED, Followed, Promise, Removed
-from whyidle_bench.promises.picture import write_calibration
 from whyidle_bench.promises.planted import held
-from whyidle_bench.promises.table import as_json, tables
+from whyidle_bench.promises.table import tables
 from whyidle_bench.user_code import trials
 from whyidle_bench.user_code.cases import BROKEN, FIXED, GONE, UserProgram, all_programs
 
@@ -41,20 +40,6 @@ def test_the_half_interval_is_that_of_a_normal_error_and_errors_are_symmetric(er
             assert promise.holds_half(math.exp(error)) == (abs(error) < 0.6745)
             assert promise.holds(math.exp(error))
     assert not promise.holds(math.exp(1.7))
-
-
-@pytest.mark.parametrize(
-    ("found", "empty"),
-    [
-        (followed(1.0), True),
-        (followed(1.1), False),
-        (followed(1.0, Promise(1.2, 1.0, 1.5)), False),
-        (followed(1.0, to_try=True), False),
-        (followed(None), False),
-    ],
-)
-def test_a_promise_is_empty_where_much_was_promised_and_nothing_came(found: Followed, empty: bool) -> None:
-    assert found.is_empty is empty
 
 
 def test_the_table_counts_what_was_judged_and_names_what_was_not() -> None:
@@ -92,18 +77,6 @@ def test_a_planted_fault_brings_what_it_took(verdict: str, share: float | None, 
         assert found == Followed(
             "case", "input.serial", "workers", "num_workers=2", PLANTED, Promise(1.9, 1.7, 2.2), False, brings
         )
-
-
-def test_the_figures_are_json_and_the_picture_is_drawn(tmp_path: Path) -> None:
-    some, lines = [followed(2.1), followed(None)], [Removed("gone", "x = f()", PROMISE, 3.0)]
-    told = json.loads(json.dumps(as_json(some, lines)))
-    assert [each["measured"] for each in told["followed"]] == [2.1, None]
-    assert told["removed"][0]["promise"] == {"value": 2.0, "low": 1.6, "high": 2.5}
-    pytest.importorskip("matplotlib")
-    write_calibration(some, lines, tmp_path / "promises.svg")
-    text = (tmp_path / "promises.svg").read_text()
-    assert text.startswith("<?xml")
-    assert text.count("LineCollection") >= 2
 
 
 # What was recorded of a program

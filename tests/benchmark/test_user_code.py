@@ -9,7 +9,6 @@ import json
 import re
 import subprocess
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,9 @@ import pytest
 
 from whyidle.analyse.causes.finding import REMEDIES
 from whyidle.analyse.causes.table import CODES
-from whyidle.errors import WhyidleError
 from whyidle_bench.__main__ import main
 from whyidle_bench.user_code import trials
-from whyidle_bench.user_code.cases import BROKEN, FIXED, HALVES, chosen, patched, read
+from whyidle_bench.user_code.cases import BROKEN, FIXED, HALVES, patched, read
 from whyidle_bench.user_code.judge import Answer, judged
 from whyidle_bench.user_code.table import ProgramResult, as_json, tables
 
@@ -146,13 +144,6 @@ def test_a_fixed_form_is_quiet_only_if_no_finding_above_minor_has_the_cause() ->
     assert judged(ZIPPED, RIGHT, _report(_finding("host.gc"))).quiet is True
 
 
-def test_what_has_no_report_is_not_wrong() -> None:
-    answer = judged(ZIPPED, None, None)
-    assert {getattr(answer, name) for name in ("cause_first", "line_first", "remedy_first", "quiet")} == {None}
-    (half,) = as_json([ProgramResult(ZIPPED, [answer], None)]).values()
-    assert half["rates"]["cause_first"] == {"hits": 0, "of": 0, "rate": None, "low": 0.0, "high": 1.0}
-
-
 def test_a_fault_that_cost_nothing_in_its_run_is_not_judged() -> None:
     answer = judged(ZIPPED, _report(_finding("host.gc")), HEALTHY, cost=0.02)
     assert (answer.cause_first, answer.line_first, answer.remedy_first, answer.quiet) == (None, None, None, True)
@@ -166,21 +157,17 @@ def test_a_fault_that_cost_nothing_in_its_run_is_not_judged() -> None:
     assert right.line == f"broken.py:{RIGHT_LINE} line {RIGHT_LINE}"
 
 
-def _results() -> list[ProgramResult]:
+def test_no_figure_is_of_both_halves() -> None:
     right = judged(ZIPPED, RIGHT, HEALTHY)
     wrong = judged(ZIPPED, _report(_finding("host.gc", remedy="")), HEALTHY)
-    return [ProgramResult(ZIPPED, [right, wrong], 2.9), ProgramResult(UNSEEN, [right], None)]
-
-
-def test_no_figure_is_of_both_halves() -> None:
-    told = as_json(_results())
+    results = [ProgramResult(ZIPPED, [right, wrong], 2.9), ProgramResult(UNSEEN, [right], None)]
+    told = as_json(results)
     assert told.keys() == {"before", "after"}
     assert told["before"]["rates"]["cause_first"]["of"] == 2
     assert told["after"]["rates"]["cause_first"]["of"] == 1
-    rate = told["before"]["rates"]["cause_first"]
-    assert (rate["hits"], rate["rate"], round(rate["low"], 2), round(rate["high"], 2)) == (1, 0.5, 0.09, 0.91)
-    assert as_json(_results()[:1]).keys() == {"before"}
-    lines = list(tables(_results()))
+    assert told["before"]["rates"]["cause_first"] | {"hits": 1, "rate": 0.5} == told["before"]["rates"]["cause_first"]
+    assert as_json(results[:1]).keys() == {"before"}
+    lines = list(tables(results))
     headings = [line for line in lines if line.startswith("#")]
     assert headings == ["### Programs written before the rules", "### Programs written after the rules"]
     assert [line.partition(" (")[0] for line in lines if line.startswith("- cause first")] == [
@@ -188,62 +175,39 @@ def test_no_figure_is_of_both_halves() -> None:
         "- cause first: 1 of 1",
     ]
     # Rounds that differ are told in the row of their program.
-    row = next(line for line in lines if "`zipped_structures`" in line)
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert (cells[2].startswith("**1 of 2**"), cells[5].startswith("yes"), cells[6]) == (True, True, "2.9x")
+    assert re.search(r"`zipped_structures`.*\| \*\*1 of 2\*\*.*\| yes[^|]*\| 2\.9x", "\n".join(lines))
 
 
-class _Runs:
-    """Stands in for what starts a program: it leaves what `whyidle run` leaves, or is interrupted."""
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was started: in its place stands what `whyidle run` leaves."""
+    started: list[str] = []
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.made: list[str] = []
-        self.interrupted_at: int | None = None
-        self.reports: Mapping[str, dict[str, Any]] = {BROKEN: RIGHT, FIXED: HEALTHY}
-        monkeypatch.setattr(trials, "execute", self._execute)
-        monkeypatch.setattr(trials, "report", self._report)
-
-    def _execute(self, command: list[str], _folder: Path, output: Path, errors: int) -> int:
+    def execute(command: list[str], _folder: Path, output: Path, errors: int) -> int:
         assert errors == subprocess.DEVNULL
         rate = 53.2 if command[-1].endswith("broken.py") else 153.2
         output.write_text(f"throughput: {rate} samples/s\n")
         recording = Path(command[command.index("--out") + 1])
         recording.mkdir()
-        self.made.append("/".join(recording.parts[-3:-1]))
-        interrupted = len(self.made) == self.interrupted_at
-        (recording / "run.json").write_text(json.dumps({"ended": None if interrupted else {"status": "ok"}}))
-        if interrupted:
-            raise KeyboardInterrupt
+        started.append("/".join(recording.parts[-3:-1]))
+        (recording / "run.json").write_text(json.dumps({"ended": {"status": "ok"}}))
         return 0
 
-    def _report(self, at: Path) -> dict[str, Any] | None:
-        form = next(form for form in (BROKEN, FIXED) if form in at.parts)
-        return self.reports[form] if (at / trials.RECORDING).exists() else None
+    def report(at: Path) -> dict[str, Any] | None:
+        whole = {BROKEN: RIGHT, FIXED: HEALTHY}[next(form for form in (BROKEN, FIXED) if form in at.parts)]
+        return whole if (at / trials.RECORDING).exists() else None
+
+    monkeypatch.setattr(trials, "execute", execute)
+    monkeypatch.setattr(trials, "report", report)
+    return started
 
 
-@pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> _Runs:
-    return _Runs(monkeypatch)
-
-
-def test_what_was_interrupted_is_run_again(runs: _Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["user-code", "--cases", "zipped_structures", "--out", str(tmp_path / "kept")]
-    runs.interrupted_at = 2
-    main(command)
-    assert "stopped: the tables show what was run until then" in capsys.readouterr().err
-    first, second = runs.made
-    assert {first, second} == {"zipped_structures/broken", "zipped_structures/fixed"}
-    main(command)
-    assert runs.made == [first, second, second]
-    assert "- line first: 1 of 1" in capsys.readouterr().out
-
-
-def test_every_round_counts_and_the_figures_are_written(runs: _Runs, tmp_path: Path) -> None:
+def test_every_round_counts_and_the_figures_are_written(runs: list[str], tmp_path: Path) -> None:
     kept, figures = tmp_path / "kept", tmp_path / "figures.json"
     main(["user-code", "--cases", "zipped_structures", "--repeats", "3", "--out", str(kept)])
-    assert len(runs.made) == 6
+    assert len(runs) == 6
     main(["user-code", "--cases", "zipped_structures", "--from", str(kept), "--json", str(figures)])
-    assert len(runs.made) == 6
+    assert len(runs) == 6
     told = json.loads(figures.read_text())
     assert told["left_out"] == {}
     (program,) = told["halves"]["before"]["programs"]
@@ -264,16 +228,3 @@ def test_the_gain_is_that_of_runs_alone_if_both_forms_have_some(tmp_path: Path) 
     for number, rate in enumerate((40.0, 90.0, 50.0)):
         say(FIXED, number, rate)
     assert trials.gain(ZIPPED, tmp_path) == pytest.approx(5.0)
-
-
-def test_programs_are_chosen_by_name_and_by_half() -> None:
-    sets = {half: {each.name for each in chosen(None, half)} for half in HALVES}
-    assert all(sets.values())
-    # Each program is in one of them.
-    every = [each.name for each in chosen(None, None)]
-    assert sorted(name for names in sets.values() for name in names) == sorted(every)
-    few = chosen(None, None, 4)
-    assert [program.half for program in few] == ["before"] * 4, "those afterwards stay unseen"
-    assert [program.name for program in chosen("zipped_structures", None)] == ["zipped_structures"]
-    with pytest.raises(WhyidleError, match="no program is called gremlins"):
-        chosen("gremlins", None)

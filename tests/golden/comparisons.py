@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from golden.singles import sets
 from support.cells import NET_SETTING, NOTHING, SETTING, place, training_result
 from support.crafted import add_events, amend, steps_of, train_on_cpu
 from support.jobs import Rank, record
@@ -59,6 +61,15 @@ class Table:
                 update_run(run, {"results": results[number]})
         self.cells.append(CellRecord(pipeline, batch_size, status, error, tuple(names), at))
 
+    def planned(
+        self, pipeline: str, size: int, rounds: int, train: Callable[[Path, int], object], stem: str, **on: Any
+    ) -> None:
+        """A cell whose runs are made alike by a plan of its own."""
+        names = tuple(f"{stem}-b{size}-r{number}" for number in range(rounds))
+        for name in names:
+            train(self.folder / name, size)
+        self.cells.append(CellRecord(pipeline, size, "ok", None, names, place(**on)))
+
     def without(self, pipeline: str, batch_size: int, status: str, error: str, **on: Any) -> None:
         """A cell that came to nothing."""
         self.cells.append(CellRecord(pipeline, batch_size, status, error, (), place(**on)))
@@ -92,30 +103,22 @@ def sizes(at: Path) -> None:
         table.cell(3.0 * size, 1.0 * size, pipeline="loader-floor", batch_size=size, steps=steps, rounds=3)
         table.cell(3.0 * size, 8 + 0.5 * size, pipeline="loader-gains", batch_size=size, steps=steps, rounds=3)
         table.cell(NOTHING, 20 + 0.2 * size, pipeline="larger-is-faster", batch_size=size, steps=steps, rounds=3)
+
+    def fills(run: Path, size: int) -> None:
+        ns = [round((0.5 if number else 12) * size * MS) for number in range(160 // size)]
+        trained(run, [[Step(each, size * MS) for each in ns]] * 4, samples=size)
+        hosted(run, 1.0, 2, 60.0)
+
+    def is_held_down(run: Path, size: int) -> None:
+        slow = 1.0 if size == 8 else 1.4
+        trained(run, [[Step(0, round(slow * size * MS), sync=True)] * (640 // size)], samples=size)
+        state = {"sm_clock_mhz": round(1500 / slow), "sm_clock_max_mhz": 1500, "power_mw": 250_000}
+        looked(run, state | {"throttle_reasons": 0 if size == 8 else 0x4}, utilisation_pct=99.0)
+
     for size in (8, 16, 32):
-        names = []
-        for number in range(3):
-            names.append(f"filling-b{size}-r{number}")
-            epochs = [
-                [
-                    Step(fetch_ns=round((12.0 if n == 0 else 0.5) * size * MS), compute_ns=size * MS)
-                    for n in range(160 // size)
-                ]
-                for _ in range(4)
-            ]
-            run = trained(table.folder / names[-1], epochs, samples=size)
-            hosted(run, 1.0, 2, 60.0)
-        table.cells.append(CellRecord("pipeline-fill", size, "ok", None, tuple(names), place()))
+        table.planned("pipeline-fill", size, 3, fills, "filling")
     for size in (8, 16):
-        names = []
-        for number in range(3):
-            names.append(f"clock-b{size}-r{number}")
-            slow = 1.0 if size == 8 else 1.4
-            step = Step(fetch_ns=0, compute_ns=round(slow * size * MS), sync=True)
-            run = trained(table.folder / names[-1], [[step] * (640 // size)], samples=size)
-            state = {"sm_clock_mhz": round(1500 / slow), "sm_clock_max_mhz": 1500, "power_mw": 250_000}
-            looked(run, state | {"throttle_reasons": 0 if size == 8 else 0x4}, utilisation_pct=99.0)
-        table.cells.append(CellRecord("clock", size, "ok", None, tuple(names), place()))
+        table.planned("clock", size, 3, is_held_down, "clock")
     table.write(SETTING | {"repeats": 3})
 
 
@@ -156,10 +159,7 @@ def further_sizes(at: Path) -> None:
         ("padding", 32, padding),
     ):
         for size in (8, larger):
-            names = tuple(f"{name}-b{size}-r{number}" for number in range(2))
-            for run in names:
-                train_at(table.folder / run, size)
-            table.cells.append(CellRecord(name, size, "ok", None, names, place()))
+            table.planned(name, size, 2, train_at, name)
     table.write(SETTING)
 
 
@@ -214,24 +214,20 @@ def stores(at: Path) -> None:
 def ranks(at: Path) -> None:
     """One, two and four ranks at the same batch of each, and of all together."""
     table = Table(at / "table")
-    for number in (1, 2, 4):
+
+    def job(number: int, run: Path, size: int) -> None:
+        exchange = (number - 1) * 0.8
+        computing = Rank(backward_ns=round((6 * size / 8 + exchange) * MS))
+        record(run, [computing] * number, 60, samples=size, device="emulated")
+        told = {"ms": exchange, "bytes": 10**8, "gb_per_s": 12.0, "interconnect": "pcie3", "way": "ring"}
+        more = {"device": {"kind": "emulated", "title": "emulated V100", "count": number}}
+        more |= {"trial": {"scenario": "ssd", "ranks": number}} | ({"exchange": told} if number > 1 else {})
+        update_run(run, more)
+
+    for number, link in ((1, None), (2, "pcie3"), (4, "pcie3")):
+        on = {"ranks": number, "device": "emulated:v100", "interconnect": link}
         for size in (8, 16):
-            names = []
-            for repeat in range(2):
-                names.append(f"{number}-ranks-b{size}-r{repeat}")
-                run = table.folder / names[-1]
-                exchange = (number - 1) * 0.8
-                computing = Rank(backward_ns=round((6 * size / 8 + exchange) * MS))
-                record(run, [computing] * number, 60, samples=size, device="emulated")
-                device = {"kind": "emulated", "title": "emulated V100", "count": number}
-                told = {"ms": exchange, "bytes": 10**8, "gb_per_s": 12.0, "interconnect": "pcie3", "way": "ring"}
-                update_run(
-                    run,
-                    {"device": device, "trial": {"scenario": "ssd", "ranks": number}}
-                    | ({"exchange": told} if number > 1 else {}),
-                )
-            on = place(ranks=number, device="emulated:v100", interconnect="pcie3" if number > 1 else None)
-            table.cells.append(CellRecord("workers", size, "ok", None, tuple(names), on))
+            table.planned("workers", size, 2, partial(job, number), f"{number}-ranks", **on)
     device = {"kind": "emulated", "name": "emulated:v100", "title": "emulated V100", "count": 4}
     table.write(SETTING | {"experiment": "ranks", "question": "How does it scale?", "device": device})
 
@@ -326,11 +322,7 @@ def crowded_sizes(at: Path) -> None:
     for name, batch, busy_pct in (("a", 8, 40.0), ("b", 16, 100.0)):
         steps = [{"fetch": 4.0 * batch, "end": 9.0 * batch, "cpu_ms": 5.0 * batch}] * (800 // batch)
         run = train_on_cpu(at / name, steps)
-
-        def put_samples(steps: Records, batch: int = batch) -> None:
-            steps["samples"], steps["skipped"], steps["skipped_samples"] = batch, 0, 0
-
-        amend(run, put_samples)
+        sets(samples=batch, skipped=0, skipped_samples=0)(run)
         add_events(run, [(START, EventKind.LOADER_WORKERS, 0, NOT_MEASURED)])
         update_run(run, {"command": ["python", "train.py"], "host": {"name": "x", "cpus": 2}})
         hosted(run, 0.9, 2, busy_pct, queued=0.3 if busy_pct > 90 else 0.0)

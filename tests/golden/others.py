@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from golden.singles import Part
 from support.crafted import add, amend
 from support.jobs import Rank, record
 from support.loader_clock import SPECS
@@ -31,101 +32,71 @@ from whyidle.tune.search import TrialFailed, search
 BEGAN = "2026-01-01T00:00:00"
 
 
-def _kept(at: Path, result: Tuning | None, **asked: Any) -> None:
-    folder = at / "tuned"
-    folder.mkdir()
-    told = None if result is None else tune_json.tuning(result)
-    command = {"command": ["python", "train.py"]} | asked
-    TuningFile(command, BEGAN, told).save(folder)
+def kept(result: Tuning | Callable[[], Tuning] | None, stretch: bool = False, **asked: Any) -> Part:
+    """A tuning's folder. `stretch`: with what it recorded of the training before it changed anything."""
 
+    def build(at: Path) -> None:
+        folder = at / "tuned"
+        folder.mkdir()
+        told = result() if callable(result) else result
+        command = {"command": ["python", "train.py"]} | asked
+        TuningFile(command, BEGAN, None if told is None else tune_json.tuning(told)).save(folder)
+        if stretch:
+            hosted(serial(folder / "first-stretch", 60, 20, Making()), 1.0, 4)
 
-def _first_stretch(at: Path) -> None:
-    """What the tuning recorded of the training before it changed anything."""
-    run = serial(at / "tuned" / "first-stretch", 60, 20, Making())
-    hosted(run, 1.0, 4)
-
-
-def tuned_script(at: Path) -> None:
-    _kept(at, replace(RESULT, batch=ADVICE, notes=("the loss was not a number once",)))
-    _first_stretch(at)
-
-
-def tuned_scenario(at: Path) -> None:
-    device = {"kind": "emulated", "name": "emulated:h200", "title": "emulated H200", "count": 1}
-    other = trial(LoaderSettings(0, pipeline="threads"), 700.0, 690.0)
-    tuned = replace(RESULT, trials=(NOW, SLOWER, other, BEST))
-    _kept(
-        at,
-        replace(tuned, what="ssd, vgg", scenario="ssd", device=device, starts=3),
-        scenario="ssd",
-        notices=["image corrupt: 3, left out"],
-    )
-
-
-def tuned_for_nothing(at: Path) -> None:
-    nothing = replace(
-        RESULT,
-        best=NOW,
-        speedup=1.0,
-        speedup_low=1.0,
-        speedup_high=1.0,
-        headroom=0.01,
-        ended=SearchEnd.NOTHING_TO_GAIN,
-        because="a loader that takes no time would gain 1 %",
-        trials=(NOW,),
-        binding_constraint=None,
-    )
-    _kept(at, nothing)
-
-
-def tuned_in_noise(at: Path) -> None:
-    noisy_ = replace(
-        RESULT,
-        best=NOW,
-        speedup=1.0,
-        speedup_low=None,
-        speedup_high=None,
-        ended=SearchEnd.TOO_NOISY,
-        because="blocks of one setting differ by 40 %",
-        noise=0.4,
-    )
-    smaller = replace(ADVICE, micro_batch=8, accumulate=2, loader_bound=False)
-    _kept(at, replace(noisy_, batch=smaller))
+    return build
 
 
 @cache
-def _searched(name: str, budget_s: float, interrupt_after: int | None, seed: int) -> Tuning:
-    spec = SPECS[name]
+def _searched(interrupt_after: int | None, seed: int) -> Tuning:
+    spec = SPECS["constant"]
     fails = {LoaderSettings(5, 1): TrialFailed("no space in /dev/shm", out_of_memory=True)}
     bench = SimulatedBench(spec, seed, 0.03, 0.005, fails=fails, interrupt_after=interrupt_after)
-    found = search(bench, predicts(biased(spec)), plan_of(spec, budget_s), lambda progress: None)
+    found = search(bench, predicts(biased(spec)), plan_of(spec, 60.0), lambda progress: None)
     known = {name: getattr(RESULT, name) for name in ("what", "device", "steps")}
     return replace(found, batch_size=spec.batch_size, **known)
 
 
-def tuned_by_a_search(at: Path) -> None:
-    _kept(at, _searched("constant", 60.0, None, 1))
-
-
-def tuned_until_stopped(at: Path) -> None:
-    """By Ctrl-C, with a result."""
-    _kept(at, _searched("constant", 60.0, 4, 2))
-
-
-def tuned_and_killed(at: Path) -> None:
-    """Without a result."""
-    _kept(at, None)
-    _first_stretch(at)
-
-
-TUNINGS: dict[str, Callable[[Path], None]] = {
-    "tuned-script": tuned_script,
-    "tuned-scenario": tuned_scenario,
-    "tuned-for-nothing": tuned_for_nothing,
-    "tuned-in-noise": tuned_in_noise,
-    "tuned-by-a-search": tuned_by_a_search,
-    "tuned-until-stopped": tuned_until_stopped,
-    "tuned-and-killed": tuned_and_killed,
+H200 = {"kind": "emulated", "name": "emulated:h200", "title": "emulated H200", "count": 1}
+THREADS = trial(LoaderSettings(0, pipeline="threads"), 700.0, 690.0)
+NO_CHANGE = replace(RESULT, best=NOW, speedup=1.0, speedup_low=1.0, speedup_high=1.0)
+TUNINGS: dict[str, Part] = {
+    "tuned-script": kept(replace(RESULT, batch=ADVICE, notes=("the loss was not a number once",)), stretch=True),
+    "tuned-scenario": kept(
+        replace(
+            RESULT,
+            trials=(NOW, SLOWER, THREADS, BEST),
+            **{"what": "ssd, vgg", "scenario": "ssd", "device": H200, "starts": 3},
+        ),
+        scenario="ssd",
+        notices=["image corrupt: 3, left out"],
+    ),
+    "tuned-for-nothing": kept(
+        replace(
+            NO_CHANGE,
+            headroom=0.01,
+            ended=SearchEnd.NOTHING_TO_GAIN,
+            because="a loader that takes no time would gain 1 %",
+            trials=(NOW,),
+            binding_constraint=None,
+        )
+    ),
+    "tuned-in-noise": kept(
+        replace(
+            NO_CHANGE,
+            speedup_low=None,
+            speedup_high=None,
+            ended=SearchEnd.TOO_NOISY,
+            because="blocks of one setting differ by 40 %",
+            noise=0.4,
+            batch=replace(ADVICE, micro_batch=8, accumulate=2, loader_bound=False),
+        )
+    ),
+    "tuned-by-a-search": kept(partial(_searched, None, 1)),
+    # By Ctrl-C, with a result.
+    "tuned-until-stopped": kept(partial(_searched, 4, 2)),
+    # Without a result.
+    "tuned-and-killed": kept(None, stretch=True),
 }
 
 # A process that was watched from outside.
@@ -199,27 +170,23 @@ def attached_syncs(at: Path) -> None:
     _host_looks(run, 1.0)
 
 
-def attached_nothing(at: Path) -> None:
-    _attached(at, [], [])
-
-
-ATTACHED: dict[str, Callable[[Path], None]] = {
+ATTACHED: dict[str, Part] = {
     "attached-workers": attached_workers,
     "attached-syncs": attached_syncs,
-    "attached-nothing": attached_nothing,
+    "attached-nothing": lambda at: _attached(at, [], []),
 }
 
 # Pairs of runs.
 
 
-def slower_loader(at: Path) -> None:
-    noisy(at / "a", SOME(1), workers=4, flags=0)
-    noisy(at / "b", SOME(2), fetch_ms=16, workers=2, flags=LoaderFlag.PIN_MEMORY)
+def pair(a: dict[str, Any], b: dict[str, Any]) -> Part:
+    """Noisy runs by their seeds."""
 
+    def build(at: Path) -> None:
+        for name, how in (("a", a), ("b", b)):
+            noisy(at / name, **(how | {"rng": SOME(how["rng"])}))
 
-def equal_pair(at: Path) -> None:
-    noisy(at / "a", SOME(1))
-    noisy(at / "b", SOME(2))
+    return build
 
 
 def slower_line(at: Path) -> None:
@@ -227,14 +194,6 @@ def slower_line(at: Path) -> None:
     for name, seed, every in (("a", 1, 10), ("b", 2, 4)):
         run = noisy(at / name, SOME(seed), compute_ms=20 if name == "a" else 30)
         plant_log(run, until(run), every, Call("log", f"/home/me/{name}/logs.py", seed, "history.append(loss)  # <b>"))
-
-
-def faster_computing(at: Path) -> None:
-    """Other code, another torch, another batch, and another host."""
-    code = {"revision": "0123456789abcdef0123456789abcdef01234567", "branch": "main", "changed": False}
-    noisy(at / "a", SOME(3), code=code, torch="2.8.0")
-    other = code | {"revision": "fedcba9876543210fedcba9876543210fedcba98", "branch": "faster", "changed": True}
-    noisy(at / "b", SOME(4), compute_ms=12, code=other, torch="2.9.0", samples=16)
 
 
 def several_a_side(at: Path) -> None:
@@ -270,11 +229,26 @@ def devices_pair(at: Path) -> None:
     trained(at / "b", [[Step(fetch_ns=5 * MS)] * 80])
 
 
-PAIRS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
-    "diff-slower-loader": (slower_loader, ("a", "b")),
+CODE = {"revision": "0123456789abcdef0123456789abcdef01234567", "branch": "main", "changed": False}
+OTHER_CODE = {"revision": "fedcba9876543210fedcba9876543210fedcba98", "branch": "faster", "changed": True}
+PAIRS: dict[str, tuple[Part, tuple[str, ...]]] = {
+    "diff-slower-loader": (
+        pair(
+            {"rng": 1, "workers": 4, "flags": 0},
+            {"rng": 2, "fetch_ms": 16, "workers": 2, "flags": LoaderFlag.PIN_MEMORY},
+        ),
+        ("a", "b"),
+    ),
     "diff-slower-line": (slower_line, ("a", "b")),
-    "diff-equal": (equal_pair, ("a", "b")),
-    "diff-faster-computing": (faster_computing, ("a", "b")),
+    "diff-equal": (pair({"rng": 1}, {"rng": 2}), ("a", "b")),
+    # Other code, another torch, another batch.
+    "diff-faster-computing": (
+        pair(
+            {"rng": 3, "code": CODE, "torch": "2.8.0"},
+            {"rng": 4, "compute_ms": 12, "code": OTHER_CODE, "torch": "2.9.0", "samples": 16},
+        ),
+        ("a", "b"),
+    ),
     "diff-several-a-side": (several_a_side, ("--a", "a0", "a1", "a2", "--b", "b0", "b1", "b2")),
     "diff-crowded": (crowded_pair, ("a", "b")),
     "diff-ahead": (ahead_pair, ("a", "b")),
@@ -283,7 +257,7 @@ PAIRS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
 }
 
 
-def limits(at: Path) -> None:
+def limited_runs(at: Path) -> None:
     """A run to be held to limits, one that it may be compared with, one too short, and one that was killed."""
     step = Step(
         fetch_ns=3 * MS, copy_bytes=10_000_000, pinned=False, sync_within=True, within_ns=MS, sync=True, host_ns=2 * MS
@@ -297,4 +271,9 @@ def limits(at: Path) -> None:
     trained(at / "nothing", [])
     noisy(at / "noisy", SOME(1), run_noise=0.0)
     noisy(at / "noisier", SOME(2), run_noise=0.0, fetch_ms=10.8)
+
+
+def limits(at: Path) -> None:
+    """The same, with limits that a file tells."""
+    limited_runs(at)
     (at / "pyproject.toml").write_text("[tool.whyidle.check]\nmax-stall = 90\nforbid = ['copy']\nmin-steps = 30\n")

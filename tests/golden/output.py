@@ -25,6 +25,7 @@ from support.page_content import parsed
 from whyidle import __version__
 from whyidle.commands.main import main
 
+PAGE = "page.html"
 RENEW = "pytest tests/golden --renew-golden"
 CLOSE = 1e-9
 """Relative: by so much numbers may differ from one numpy to another."""
@@ -151,28 +152,19 @@ def as_trace(of: Ran) -> str:
     return _with_json(of, trace | {"kinds": kinds})
 
 
-def page_words(file: str = "page.html") -> Callable[[Ran], str]:
+def page_words(of: Ran) -> str:
     """The elements of a page with their attributes and words, a line each; none of its scripts, styles and data."""
-
-    def form(of: Ran) -> str:
-        lines = [] if of.code else outline(parsed((of.folder / file).read_text()), 0)
-        return as_text(of) + "".join(f"{line}\n" for line in lines)
-
-    return form
+    lines = [] if of.code else outline(parsed((of.folder / PAGE).read_text()), 0)
+    return as_text(of) + "".join(f"{line}\n" for line in lines)
 
 
-def page_data(file: str = "page.html") -> Callable[[Ran], str]:
+def page_data(of: Ran) -> str:
     """What the scripts of a page read, its arrays unpacked."""
-
-    def form(of: Ran) -> str:
-        if of.code:
-            return _with_json(of, None)
-        found = re.findall(
-            r'<script type="application/json" id="data">(.*?)</script>', (of.folder / file).read_text(), re.DOTALL
-        )
-        return dumped(shortened([unpacked(json.loads(each)) for each in found]))
-
-    return form
+    if of.code:
+        return _with_json(of, None)
+    page = (of.folder / PAGE).read_text()
+    found = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return dumped(shortened([unpacked(json.loads(each)) for each in found]))
 
 
 def written(file: str) -> Callable[[Ran], str]:
@@ -180,31 +172,24 @@ def written(file: str) -> Callable[[Ran], str]:
     return lambda of: _beside(of) + (of.folder / file).read_text()
 
 
-def all_tables(folder: str) -> Callable[[Ran], str]:
+def all_tables(of: Ran) -> str:
     """The tables in a folder that the command wrote, by their columns."""
-
-    def form(of: Ran) -> str:
-        files = sorted((of.folder / folder).glob("*.csv"))
-        tables = {file.name: json.loads(as_columns(Ran(0, file.read_text(), "", of.folder))) for file in files}
-        return _with_json(of, tables)
-
-    return form
+    files = sorted((of.folder / "tables").glob("*.csv"))
+    return _with_json(
+        of, {file.name: json.loads(as_columns(Ran(0, file.read_text(), "", of.folder))) for file in files}
+    )
 
 
-def all_parquet(folder: str) -> Callable[[Ran], str]:
+def all_parquet(of: Ran) -> str:
     """The columns of tables in Parquet with their types."""
-
-    def form(of: Ran) -> str:
-        tables = {}
-        for file in sorted((of.folder / folder).glob("*.parquet")):
-            schema = parquet.read_schema(file)
-            tables[file.name] = {
-                "about": {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()},
-                "columns": [f"{each.name} {each.type}" for each in schema],
-            }
-        return _with_json(of, tables)
-
-    return form
+    tables = {}
+    for file in sorted((of.folder / "parquet").glob("*.parquet")):
+        schema = parquet.read_schema(file)
+        tables[file.name] = {
+            "about": {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()},
+            "columns": [f"{each.name} {each.type}" for each in schema],
+        }
+    return _with_json(of, tables)
 
 
 def _beside(of: Ran) -> str:
@@ -229,15 +214,8 @@ def difference(name: str, expected: str, found: str) -> str | None:
     """What differs, as a unified diff; `None` where all is the same, numbers within what another numpy changes."""
     if expected == found:
         return None
-    if name.endswith(".json"):
-        same = _same(json.loads(expected), json.loads(found), CLOSE)
-    elif name.endswith(".csv"):
-        same = _same(_cells(expected), _cells(found), CLOSE)
-    elif name.endswith(".help"):
-        same = _helps(expected) == _helps(found)
-    else:
-        same = False
-    if same:
+    read = {".json": json.loads, ".csv": _cells, ".help": _helps}.get(Path(name).suffix, str)
+    if _same(read(expected), read(found), CLOSE):
         return None
     kept, now = expected.splitlines(), found.splitlines()
     return "\n".join(difflib.unified_diff(kept, now, f"{name}, kept", f"{name}, now", lineterm=""))

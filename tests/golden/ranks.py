@@ -2,50 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 import support.recent_runs as recent_runs
+from golden.singles import Part, devices, info, part, recording
 from support.jobs import Rank, record
 from support.planted_runs import H200
-from whyidle.record.run import SampledDevice, note_devices, update_run
+from whyidle.record.run import SampledDevice, update_run
 from whyidle.scenarios.planted import MS
 
 OWN = {"command": ["torchrun", "train.py"], "torch": "2.9.0"}
 
 
-def _job(at: Path, ranks: list[Rank], steps: int = 100, device: str = "emulated", **info: object) -> Path:
-    record(at / "run", ranks, steps, device=device)
-    update_run(at / "run", OWN | info)
-    return at / "run"
-
-
-def healthy(at: Path) -> None:
-    _job(at, [Rank(workers=2)] * 4)
-
-
-def late_for_data(at: Path) -> None:
-    _job(at, [Rank(), Rank(fetch_ns=21 * MS), Rank(fetch_ns=2 * MS)])
-
-
-def late_for_host(at: Path) -> None:
-    _job(at, [Rank(host_ns=20 * MS), Rank()], device="cpu")
-
-
-def late_for_boundary(at: Path) -> None:
-    pauses = np.where(np.arange(100) % 10 == 9, 300 * MS, 0)
-    _job(at, [Rank(boundary_ns=pauses), Rank()])
-
-
-def late_for_computing(at: Path) -> None:
-    _job(at, [Rank(), Rank(forward_ns=23 * MS)], device="cuda")
-
-
-def late_in_turn(at: Path) -> None:
-    turns = [np.where(np.arange(120) // 4 % 3 == rank, 25 * MS, MS) for rank in range(3)]
-    _job(at, [Rank(fetch_ns=fetch) for fetch in turns], 120)
+def job(ranks: list[Rank], steps: int = 100, device: str = "emulated") -> Part:
+    return recording(part(record, ranks, steps, device=device), info(**OWN))
 
 
 def missing_rank(at: Path) -> None:
@@ -63,38 +35,28 @@ def two_hosts(at: Path) -> None:
         update_run(at / "job" / host, OWN)
 
 
-def exchange(at: Path) -> None:
-    told = {"ms": 6.0, "bytes": 400_000_000, "gb_per_s": 12.0, "interconnect": "pcie3", "way": "ring"}
-    device = {"kind": "emulated", "title": "emulated V100", "name": "emulated:v100", "count": 2}
-    update_run(_job(at, [Rank()] * 2, exchange=told), {"device": device})
-
-
-def accumulated(at: Path) -> None:
-    _job(at, [Rank(every=4), Rank(every=4, fetch_ns=6 * MS)], 160)
-
-
-def many(at: Path) -> None:
-    _job(at, [Rank(fetch_ns=(21 if n == 17 else 1) * MS) for n in range(20)], 60)
-
-
-def on_gpus(at: Path) -> None:
-    """Two ranks with a GPU each, workers, epochs, garbage collections and reading calls."""
-    recent_runs.training(at / "run", seed=1, seconds=8)
-    update_run(at / "run", OWN | {"device": recent_runs.ON_GPUS["device"] | {"title": H200["title"]}})
-    note_devices(at / "run", [SampledDevice(0, "NVIDIA H200"), SampledDevice(1, "NVIDIA H200")], "570.86.15")
-
-
-BUILDERS: dict[str, Callable[[Path], None]] = {
-    "ranks-healthy": healthy,
-    "ranks-late-for-data": late_for_data,
-    "ranks-late-for-host": late_for_host,
-    "ranks-late-for-boundary": late_for_boundary,
-    "ranks-late-for-computing": late_for_computing,
-    "ranks-late-in-turn": late_in_turn,
+TURNS = [np.where(np.arange(120) // 4 % 3 == rank, 25 * MS, MS) for rank in range(3)]
+PAUSES = np.where(np.arange(100) % 10 == 9, 300 * MS, 0)
+EXCHANGE = {"ms": 6.0, "bytes": 400_000_000, "gb_per_s": 12.0, "interconnect": "pcie3", "way": "ring"}
+V100S = {"kind": "emulated", "title": "emulated V100", "name": "emulated:v100", "count": 2}
+BUILDERS: dict[str, Part] = {
+    "ranks-healthy": job([Rank(workers=2)] * 4),
+    "ranks-late-for-data": job([Rank(), Rank(fetch_ns=21 * MS), Rank(fetch_ns=2 * MS)]),
+    "ranks-late-for-host": job([Rank(host_ns=20 * MS), Rank()], device="cpu"),
+    "ranks-late-for-boundary": job([Rank(boundary_ns=PAUSES), Rank()]),
+    "ranks-late-for-computing": job([Rank(), Rank(forward_ns=23 * MS)], device="cuda"),
+    "ranks-late-in-turn": job([Rank(fetch_ns=fetch) for fetch in TURNS], 120),
     "ranks-missing": missing_rank,
-    "ranks-exchange": exchange,
-    "ranks-accumulated": accumulated,
-    "ranks-many": many,
-    "ranks-on-gpus": on_gpus,
+    "ranks-exchange": recording(
+        part(record, [Rank()] * 2, 100, device="emulated"), info(**OWN, exchange=EXCHANGE, device=V100S)
+    ),
+    "ranks-accumulated": job([Rank(every=4), Rank(every=4, fetch_ns=6 * MS)], 160),
+    "ranks-many": job([Rank(fetch_ns=(21 if n == 17 else 1) * MS) for n in range(20)], 60),
+    # Two ranks with a GPU each, workers, epochs, garbage collections and reading calls.
+    "ranks-on-gpus": recording(
+        part(recent_runs.training, seed=1, seconds=8),
+        info(**OWN, device=recent_runs.ON_GPUS["device"] | {"title": H200["title"]}),
+        devices([SampledDevice(0, "NVIDIA H200"), SampledDevice(1, "NVIDIA H200")], "570.86.15"),
+    ),
     "ranks-two-hosts": two_hosts,
 }

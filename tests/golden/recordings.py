@@ -8,6 +8,7 @@ from pathlib import Path
 
 from golden import comparisons, others, ranks, singles
 from golden.output import (
+    PAGE,
     Output,
     Ran,
     all_parquet,
@@ -55,7 +56,7 @@ FULL = {
 def _markdown_and_page(folder: str) -> list[Output]:
     return [
         Output("report.md", ("report", folder, "--format", "markdown"), as_text),
-        Output("page.txt", ("report", folder, "--format", "html", "-o", "page.html"), page_words()),
+        Output("page.txt", ("report", folder, "--format", "html", "-o", PAGE), page_words),
     ]
 
 
@@ -65,7 +66,7 @@ TERMINAL = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "80", "LINE
 MOST_FORMS = [
     *RUN,
     *_markdown_and_page("run"),
-    Output("page-data.json", ("report", "run", "--format", "html", "-o", "page.html"), page_data()),
+    Output("page-data.json", ("report", "run", "--format", "html", "-o", PAGE), page_data),
     Output("steps.json", ("report", "run", "--format", "csv"), as_columns),
     Output("trace.json", ("report", "run", "--format", "trace"), as_trace),
     Output("live.txt", ("live", "run", "--once"), as_text),
@@ -75,8 +76,8 @@ ALL_FORMS = [
     Output("report-80-colours.txt", ("report", "run", "--full"), as_text, TERMINAL),
     Output("report-price.txt", ("report", "run", "--price", "2.5"), as_text),
     Output("steps.csv", ("report", "run", "--format", "csv"), as_text),
-    Output("tables.json", ("report", "run", "--format", "csv", "-o", "tables/"), all_tables("tables")),
-    Output("parquet.json", ("report", "run", "--format", "parquet", "-o", "parquet/"), all_parquet("parquet")),
+    Output("tables.json", ("report", "run", "--format", "csv", "-o", "tables/"), all_tables),
+    Output("parquet.json", ("report", "run", "--format", "parquet", "-o", "parquet/"), all_parquet),
     Output("trace-4-steps.json", ("report", "run", "--format", "trace", "--steps", "20:23"), as_json),
     Output("speedscope.json", PROFILE, as_short_json),
     Output("live.json", ("live", "run", "--once", "--json"), as_short_json),
@@ -117,19 +118,12 @@ OF_HOSTS = [
 ]
 
 
-def _compared(*runs: str) -> list[Output]:
+def _three_forms(verb: str, *words: str) -> list[Output]:
+    json_words = ("--json", "-") if verb == "compare" else ("--json",)
     return [
-        Output("compare.txt", ("compare", *runs), as_text),
-        Output("full.txt", ("compare", *runs, "--full"), as_text),
-        Output("compare.json", ("compare", *runs, "--json", "-"), as_json),
-    ]
-
-
-def _told_apart(*sides: str) -> list[Output]:
-    return [
-        Output("diff.txt", ("diff", *sides), as_text),
-        Output("full.txt", ("diff", *sides, "--full"), as_text),
-        Output("diff.json", ("diff", *sides, "--json"), as_json),
+        Output(f"{verb}.txt", (verb, *words), as_text),
+        Output("full.txt", (verb, *words, "--full"), as_text),
+        Output(f"{verb}.json", (verb, *words, *json_words), as_json),
     ]
 
 
@@ -179,10 +173,6 @@ CHECKED = [
 CONFIGURED = _checked("configured", "run")
 
 
-def _nothing(at: Path) -> None:
-    """Commands that read no recording."""
-
-
 HELPS = [
     Output("whyidle.help", ("--help",), as_text),
     *(Output(f"{verb.name}.help", (verb.name, "--help"), as_text) for verb in VERBS),
@@ -193,8 +183,8 @@ HELPS = [
 
 
 def _mistaken(at: Path) -> None:
-    singles.made_in_training(at)
-    singles.too_few_steps(at / "other")
+    singles.BUILDERS["serial"](at)
+    singles.BUILDERS["too-few-steps"](at / "other")
     (at / "empty").mkdir()
     (at / "a-file").write_text("no recording")
     (at / "broken").mkdir()
@@ -264,11 +254,6 @@ OF_LOGS = [
 ]
 
 
-def _limited(at: Path) -> None:
-    others.limits(at)
-    (at / "pyproject.toml").unlink()
-
-
 def _recordings(builders: Mapping[str, Callable[[Path], None]], folder: str) -> dict[str, Recording]:
     made = {}
     for name, build in builders.items():
@@ -282,11 +267,11 @@ RECORDINGS: dict[str, Recording] = {
     **_recordings(comparisons.COMPARISONS, "table"),
     **_recordings(others.TUNINGS, "tuned"),
     "ranks-two-hosts": Recording(ranks.two_hosts, OF_HOSTS),
-    **{name: Recording(build, _compared(*runs)) for name, (build, runs) in comparisons.RECORDED.items()},
+    **{name: Recording(build, _three_forms("compare", *runs)) for name, (build, runs) in comparisons.RECORDED.items()},
     "published-logs": Recording(comparisons.published_logs, OF_LOGS),
-    **{name: Recording(build, _told_apart(*sides)) for name, (build, sides) in others.PAIRS.items()},
-    "check": Recording(_limited, CHECKED),
+    **{name: Recording(build, _three_forms("diff", *sides)) for name, (build, sides) in others.PAIRS.items()},
+    "check": Recording(others.limited_runs, CHECKED),
     "check-configured": Recording(others.limits, CONFIGURED),
-    "help": Recording(_nothing, HELPS),
+    "help": Recording(lambda at: None, HELPS),
     "mistakes": Recording(_mistaken, [Output("mistakes.txt", ("--version",), _every_mistake)]),
 }

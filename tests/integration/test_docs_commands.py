@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from golden.comparisons import COMPARISONS
-from golden.singles import too_few_workers
+from golden.singles import BUILDERS
 from support.idx_files import make_set
 from whyidle.commands.main import parser
 from whyidle.commands.run import spelled_out
@@ -75,7 +75,7 @@ def test_the_parser_takes_it(command: str) -> None:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with all that the lines name: recordings, a comparison, programs, images."""
     folder, made = tmp_path_factory.mktemp("place"), tmp_path_factory.mktemp("made")
-    too_few_workers(made)
+    BUILDERS["too-few-workers"](made)
     COMPARISONS["compare-loaders"](made)
     for name in sorted(set(re.findall(r"\bruns/[\w./*-]+|\bRUN\b|\bCOMPARISON\b", " ".join(COMMANDS)))):
         kept = made / ("table" if re.fullmatch(r"runs/ssd-[\d-]+|COMPARISON", name) else "run")

@@ -19,11 +19,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import whyidle
 from support.hooked import Net
-from whyidle.analyse.run.analysis import analyse
 from whyidle.capture.recording import recording
-from whyidle.record.names import read_names
 from whyidle.record.run import open_run
-from whyidle.record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, STEP, EventKind, PauseKind
+from whyidle.record.schema import BATCH, NOT_MEASURED, STEP
 
 
 def recorded(folder: Path) -> AbstractContextManager[Any]:
@@ -244,56 +242,6 @@ def test_waits_for_data_that_are_marked_begin_steps(tmp_path: Path, around: bool
     steps = steps_of(tmp_path)
     assert steps["samples"].tolist() == [4 if around else NOT_MEASURED] * 5
     assert (steps["fetch_end_ns"] - steps["fetch_begin_ns"] >= 3_000_000).all()
-
-
-def test_a_wait_after_the_loaders_fetch_is_waiting_within_the_step(tmp_path: Path) -> None:
-    net = Net()
-    with recorded(tmp_path):
-        for (x,) in loader(40):
-            net.model(x)
-            time.sleep(0.011)
-            with whyidle.phase("data"):
-                time.sleep(0.002)
-            net.learn(x)
-    run = open_run(tmp_path / "run")
-    pauses = run.records(PAUSE)
-    assert len(run.records(STEP)) == 10
-    # At first it is not known that the loader trains.
-    assert 9 <= (pauses["what"] == PauseKind.FETCH).sum() <= 10
-    assert (pauses["end_ns"] - pauses["begin_ns"] >= 2_000_000).all()
-
-
-def test_steps_begin_where_the_program_says(tmp_path: Path) -> None:
-    net = Net()
-    replay = DataLoader(TensorDataset(torch.ones(100, 3)), batch_size=2)
-    with recorded(tmp_path):
-        batches = iter(replay)
-        for _ in range(8):
-            whyidle.step()
-            for _ in range(3):
-                net.learn(next(batches)[0])
-    steps = steps_of(tmp_path)
-    assert steps["samples"].tolist() == [6] * 8
-    assert steps["fetch_begin_ns"][1:].tolist() == steps["step_end_ns"][:-1].tolist()
-
-
-def test_phases_are_named_and_between_steps_they_are_boundaries(tmp_path: Path) -> None:
-    net = Net()
-    with recorded(tmp_path):
-        for (x,) in loader(160):
-            with whyidle.phase("train"):
-                net.learn(x)
-            with whyidle.phase("write summary"):
-                time.sleep(0.002)
-    run = open_run(tmp_path / "run")
-    events = run.records(EVENT)
-    assert set(read_names(run.folder).values()) == {"train", "write summary"}
-    assert (events["what"] == EventKind.PHASE).sum() == 80
-    assert (events["what"] == EventKind.BOUNDARY).sum() == 40
-    assert len(run.records(STEP)) == 40
-    analysis = analyse(run)
-    assert analysis.facts.parts.share("boundary") > 0.3
-    assert any('phase "write summary"' in note for note in analysis.notes)
 
 
 class Stamped(torch.Tensor):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import math
 import re
 from collections.abc import Iterator
@@ -26,12 +25,6 @@ from whyidle_bench.cases.registry import CASES
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "expected"
-PLANTED = [
-    name
-    for name, made in inspect.getmembers(singles, inspect.isfunction)
-    if name[0] != "_" and list(inspect.signature(made).parameters) == ["at"]
-]
-"""Recordings of one training, of nearly every cause."""
 SOURCES = ("profiler", "scenarios", "diagnosis_benchmark", "benchmarks")
 
 
@@ -98,10 +91,10 @@ def less_known(facts: Facts) -> Iterator[tuple[str, Facts]]:
                 yield f"{part}.{field.name}", replace(facts, **{part: less}) if part else less
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", singles.BUILDERS)
 def test_no_cause_newly_appears_where_a_figure_was_not_measured(tmp_path: Path, name: str) -> None:
     """But one that is asked later, and explains what a cause does no more whose evidence is gone."""
-    getattr(singles, name)(tmp_path)
+    singles.BUILDERS[name](tmp_path)
     (folder,) = (each for each in tmp_path.iterdir() if (each / "run.json").exists())
     known = facts_of(open_run(folder))
     if known is None:

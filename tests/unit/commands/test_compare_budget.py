@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,17 +106,6 @@ def test_loaders_that_come_first_have_their_rounds_and_the_top(compared: Compare
     assert told["batch_verdicts"]["caffe"]["runs"] == {"4": 2, "8": 2}
 
 
-def test_then_the_others_run_and_the_table_counts_them(compared: Compared, capsys: pytest.CaptureFixture[str]) -> None:
-    _, told = compared("--budget", "77", "--first", "caffe", "--full")
-    assert runs(told) == {("caffe", 4): 3, ("caffe", 8): 3, ("naive", 4): 1, ("naive", 8): 0} | {
-        ("workers", size): 0 for size in (4, 8)
-    }
-    shown = capsys.readouterr().out
-    assert re.search(r"^loader +batch +emulated samples/s +runs +busy", shown, re.MULTILINE)
-    counted = re.findall(r"^(\w+) +(\d+) +[\d.]+(?: \(\d+-\d+\))? +(\d+) +\d+ %", shown, re.MULTILINE)
-    assert counted == [("caffe", "4", "3"), ("caffe", "8", "3"), ("naive", "4", "1")]
-
-
 @pytest.mark.parametrize(
     ("budget", "expected"),
     [
@@ -149,37 +137,3 @@ def test_with_room_for_all_nothing_is_left_out_or_said(
     shown = " ".join(capsys.readouterr().out.split())
     assert "budget" not in shown
     assert ", 3 runs a cell in interleaved rounds," in shown
-
-
-def test_ctrl_c_within_a_budget_keeps_what_was_measured_and_blames_no_budget(
-    compared: Compared, capsys: pytest.CaptureFixture[str], server: TimedServer
-) -> None:
-    def stop(spec: Any) -> None:
-        if len(server.cells) == 3:
-            raise KeyboardInterrupt
-
-    server.then = stop
-    code, told = compared("--budget", "90")
-    assert code == 130
-    assert {cell["error"] for cell in told["cells"] if cell["status"] == "skipped"} == {"not run: stopped by Ctrl-C"}
-    assert "budget of" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        *((["--budget", each], f"'{each}' is not a number of seconds above 0") for each in ("0", "soon", "nan")),
-        (["--first", "threads"], "--first threads is not among the loaders compared. Add it to --pipelines."),
-    ],
-)
-def test_what_cannot_be_meant_is_refused_before_anything_runs(
-    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str, server: TimedServer
-) -> None:
-    asked = ["compare", "ssd", "--data", str(images), "--device", "emulated:v100", "--pipelines", "naive,caffe"]
-    try:
-        code = main([*asked, *words, "--out", str(tmp_path / "made")])
-    except SystemExit as ended:  # of argparse
-        code = int(ended.code or 0)
-    assert code == 2
-    assert said in " ".join(capsys.readouterr().err.split())
-    assert server.cells == []

@@ -212,29 +212,26 @@ def test_figures_take_a_tenth_of_a_cpu(recorded: Path, tmp_path: Path, monkeypat
     assert looked == [100.0, 130.0, 160.0, 190.0]
 
 
-def test_neither_an_error_of_the_folder_nor_an_endless_wish_leaves_a_look(recorded: Path, tmp_path: Path) -> None:
+def test_no_error_of_a_folder_or_file_and_no_endless_wish_costs_a_look(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The system refuses so long a name, as it may any folder: EACCES, EIO, ESTALE.
     nowhere = tmp_path / ("x" * 300)
     Figures(nowhere, tmp_path / "nowhere.prom").tick()
     assert not (tmp_path / "nowhere.prom").exists()
     (recorded / kept.WANTED).write_text(f'{{"every_s": 1{"0" * 400}}}')
-    Figures(recorded, tmp_path / "run.prom").tick()
-    assert "whyidle_steps" in (tmp_path / "run.prom").read_text()
-
-
-def test_untold_figures_are_in_the_file(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Figures(recorded, tmp_path / "wish.prom").tick()
+    # A pipe in the place of the file is not waited for.
+    in_a_pipe = Figures(recorded, tmp_path / "pipe.prom")
+    os.mkfifo(tmp_path / "pipe.prom")
+    in_a_pipe.tick()
+    assert (tmp_path / "pipe.prom").is_fifo()
+    # Nor is the file without the figures that could not be told to the training.
     monkeypatch.delattr(scalars, "tell")
     kept.want(recorded, 1.0)
-    Figures(recorded, tmp_path / "run.prom").tick()
-    assert "whyidle_steps" in (tmp_path / "run.prom").read_text()
-
-
-def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(recorded: Path, tmp_path: Path) -> None:
-    textfile = tmp_path / "run.prom"
-    figures = Figures(recorded, textfile)
-    os.mkfifo(textfile)
-    figures.tick()
-    assert textfile.is_fifo()
+    Figures(recorded, tmp_path / "untold.prom").tick()
+    for name in ("wish", "untold"):
+        assert "whyidle_steps" in (tmp_path / f"{name}.prom").read_text()
 
 
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP)

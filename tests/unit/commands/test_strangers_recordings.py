@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from golden.others import tuned_script
+from golden.others import TUNINGS
 from support.crafted import amend
 from support.planted_runs import Making, hosted, pooled, serial, until
 from support.planted_stacks import plant_stacks
@@ -138,7 +138,7 @@ def test_runs_within_a_folder_are_no_links(at: Path) -> None:
 
 
 def test_the_first_stretch_of_a_tuning_is_no_link(tmp_path: Path, at: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tuned_script(tmp_path)
+    TUNINGS["tuned-script"](tmp_path)
     first = tmp_path / "tuned" / "first-stretch"
     update_run(first, {"host": {"name": SECRET}})
     assert main(["report", str(tmp_path / "tuned"), "--format", "html", "-o", "-"]) == 0

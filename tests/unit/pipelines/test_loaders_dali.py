@@ -132,38 +132,6 @@ def test_stages_in_another_order_find_the_pixels_made(between: tuple[Stage, ...]
     assert share_within(1.0, found, plain) >= 0.99
 
 
-def test_distorting_moves_brightness_as_far_as_the_stage_does(photos: Any, copier: Any) -> None:
-    shift = Distort(brightness=32.0, contrast=(1.0, 1.0), saturation=(1.0, 1.0), hue=0.0, probability=1.0)
-    many = photos.times(8)
-    plain = epoch("naive", many.staged(Resize(32), *GRAY), copier)
-    moved = [
-        float((b.inputs - a.inputs).mean())
-        for name in ("dali-cpu", "naive")
-        for a, b in zip(plain, epoch(name, many.staged(shift, Resize(32), *GRAY), copier), strict=True)
-    ]
-    ours, reference = np.array(moved[: len(plain)]), np.array(moved[len(plain) :])
-    assert np.abs(ours).max() < 32
-    assert ours.std() == pytest.approx(reference.std(), rel=0.6)
-
-
-def test_a_crop_overlaps_its_object_as_much_as_asked_or_is_the_whole(photos: Any, copier: Any) -> None:
-    stages = (RandomCrop(min_ious=(0.3,), trials=200), Resize(64), *GRAY)
-    cropped = whole = 0
-    for batch in epoch("dali-cpu", photos.staged(*stages), copier, epochs=8):
-        assert_valid(batch)
-        for place, index in enumerate(batch.indices):
-            before, rows = photos.targets(index), batch.targets[batch.targets[:, 0] == place][:, 1:].numpy()
-            if len(before) != 1 or not len(rows):
-                continue
-            if np.allclose(rows, before, atol=1e-6):
-                whole += 1
-            else:  # the object's share of the part is at least their IoU
-                cropped += 1
-                assert (rows[0, 3] - rows[0, 1]) * (rows[0, 4] - rows[0, 2]) >= 0.3
-    assert cropped > 3
-    assert whole > 3
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(registry.unavailable("dali-gpu") is not None, reason="needs DALI and a CUDA device")
 def test_the_gpu_decodes_and_augments_like_the_cpu(photos: Any, copier: Any) -> None:

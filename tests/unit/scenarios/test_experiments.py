@@ -27,8 +27,12 @@ def variants(study: str, name: str | None, *devices: str, cpus: int = 2, **rest:
 
 CASES: list[tuple[str, dict[str, Any], str, object]] = [
     # SSD: as many images at every size; the same loaders under both rules; the study's machines and networks.
-    ("ssd accuracy cpu", {}, "net evaluate iterations", [("ssd-micro", "end", 96_000 // n) for n in (8, 64, 192)]),
-    ("ssd accuracy cpu", {}, "batch_size", [(8,), (64,), (192,)]),
+    (
+        "ssd accuracy cpu",
+        {},
+        "net evaluate batch_size iterations",
+        [("ssd-micro", "end", n, 96_000 // n) for n in (8, 64, 192)],
+    ),
     ("ssd accuracy cuda", {"full": True}, "net batch_size", [("ssd300", 8), *product(("ssd512",), (8, 64, 192))]),
     ("ssd accuracy cpu", {"epochs": 2}, "epochs iterations", [(2, None)]),
     (
@@ -61,9 +65,11 @@ CASES: list[tuple[str, dict[str, Any], str, object]] = [
             *product((OLD, NEW), ("loader-only",), ("cnn5",), (False, True)),
         ],
     ),
-    ("fashion-mnist floor emulated:k80", {}, "pipeline workers batch_size", [("workers", 1, 512)]),
+    (
+        *("fashion-mnist floor emulated:k80", {"full": True}, "pipeline workers batch_size epochs iterations"),
+        [("workers", 1, 512, 2, None)],
+    ),
     ("fashion-mnist floor cpu", {}, "net batch_size", [("cnn1", 64), ("cnn2", 64)]),
-    ("fashion-mnist floor emulated:k80", {"full": True}, "epochs iterations", [(2, None)]),
     (
         "fashion-mnist floor emulated:k80",
         {"nets": ("mlp",), "pipelines_asked": True, "workers": 3, "augment": False}
@@ -71,7 +77,6 @@ CASES: list[tuple[str, dict[str, Any], str, object]] = [
         "net workers augment batch_size iterations pipeline",
         [("mlp", 3, False, 32, 50, loader) for loader in LOADERS],
     ),
-    ("fashion-mnist plan cpu", {"full": True}, "net", [("cnn5",)]),
     (
         *("fashion-mnist plan cpu", {}, "net evaluate plan"),
         [("cnn1", "end", f"quick: 2+2 epochs as written, {n} augmented") for n in (0, 2, 4)],
@@ -107,14 +112,14 @@ CASES: list[tuple[str, dict[str, Any], str, object]] = [
     ),
     # Costs: threads are swept on a processor, devices elsewhere; accuracy is asked of nets that have some.
     ("cost threads cpu", {"cpus": 6}, "threads pipeline", [(1, "naive"), (2, "naive"), (4, "naive")]),
-    ("cost threads cpu", {"cpus": 32, "full": True}, "threads", [(8,), (16,), (32,)]),
-    ("cost threads cpu", {"full": True}, "net epochs", [*cost_nets.EPOCHS.items()]),
-    ("cost threads emulated:k80 emulated:p100", {"nets": ("mnist-cnn",)}, "threads", [(None,)]),
+    (
+        *("cost threads cpu", {"cpus": 32, "full": True}, "threads net epochs"),
+        [(threads, *each) for threads in (8, 16, 32) for each in cost_nets.EPOCHS.items()],
+    ),
     (
         *("cost accuracy cpu", {"full": True}, "net evaluate"),
         [(net, "epochs") for net in cost_nets.NETS if net not in ("lstm-text", "text-generator")],
     ),
-    ("cost accuracy cpu", {"epochs": 2, "threads": (1, 2)}, "epochs threads", [(2, 1), (2, 2)]),
 ]
 
 

@@ -94,18 +94,6 @@ def test_interconnects_have_names_or_rates_or_are_the_link_of_the_profile() -> N
     assert gradient_bytes(titanx, "ssd300") == SSD300_BYTES
 
 
-def test_a_device_that_is_held_begins_later_and_nothing_else_changes() -> None:
-    clock = VirtualClock()
-    device = EmulatedDevice(load("v100").spec(), clock)
-    device.compute(1_000_000)
-    done = device.record().time_ns()
-    device.hold(done - 1)
-    assert device.record().time_ns() == done
-    device.hold(done + 5_000_000)
-    device.compute(2_000_000)
-    assert device.record().time_ns() == done + 7_000_000
-
-
 def test_what_has_no_gradients_waits_for_no_rank(tmp_path: Path) -> None:
     # Without a process group any meeting of ranks would be an error.
     frozen = torch.nn.Linear(2, 2).requires_grad_(False)

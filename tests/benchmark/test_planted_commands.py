@@ -1,4 +1,4 @@
-"""`whyidle-bench faults` without its trainings: arguments, and what becomes of runs a stand-in leaves behind."""
+"""`whyidle-bench faults` and `batch-sizes` without their trainings: arguments, and what becomes of planned runs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from whyidle.commands.main import main as whyidle
 from whyidle.matrix.trial import TrialOutcome
 from whyidle.record.run import update_run
 from whyidle.scenarios.planted import MS, Step, train
-from whyidle_bench import faults
+from whyidle_bench import batch_sizes, faults
 from whyidle_bench.__main__ import main
 from whyidle_bench.cases import machine
+from whyidle_bench.cases.case import CONTROL as NOTHING_PLANTED
+from whyidle_bench.cases.case import Case, Plan
 from whyidle_bench.cases.registry import CASES
 from whyidle_bench.cases.truth import Stamp, write_truth
+from whyidle_bench.sweeps.registry import SWEEPS
 
 STEPS = 60
 FAULT = "input.serial-middle"
@@ -37,16 +40,44 @@ def leave(folder: Path, spec: Any, _: dict[str, Any]) -> None:
 SERVER = VirtualServer(faults.TARGET, leave)
 
 
+SAMPLES = 800
+GROWS = "compute_growth"
+FLAT = "saturated"
+
+
+def step_of(sweep: str, batch: int) -> Step:
+    """The device takes 2 ms a sample; where that grows, 3 ms at the large size."""
+    grows = sweep == GROWS and batch == max(SWEEPS[GROWS].sizes)
+    return Step(fetch_ns=0, compute_ns=batch * (3 if grows else 2) * MS)
+
+
+def leave_sweep(folder: Path, spec: Any, _: dict[str, Any]) -> None:
+    recorded = train(folder, [[step_of(spec.sweep, spec.batch)] * (SAMPLES // spec.batch)], samples=spec.batch)
+    stamps = [Stamp(what, begin, end) for what, begin, end in recorded.host]
+    write_truth(folder, Case(spec.sweep, (), NOTHING_PLANTED, Plan()), stamps)
+
+
+SWEPT = VirtualServer(batch_sizes.TARGET, leave_sweep)
+
+
 @pytest.fixture(autouse=True)
 def _virtual(monkeypatch: pytest.MonkeyPatch) -> None:
     SERVER.stand_in(monkeypatch)
 
 
-def measured(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
-    """The exit code and the JSON of the chosen set."""
+@pytest.fixture
+def swept(monkeypatch: pytest.MonkeyPatch) -> VirtualServer:
+    SWEPT.stand_in(monkeypatch)
+    return SWEPT
+
+
+def measured(folder: Path, *arguments: str, command: str = "faults") -> tuple[int, dict[str, Any]]:
+    """The exit code and the JSON."""
+    folder.mkdir(exist_ok=True)
     result = folder / "result.json"
-    code = main(["faults", "--out", str(folder / "made"), "--json", str(result), *arguments])
-    return code, json.loads(result.read_text())["chosen"]
+    code = main([command, "--out", str(folder / "made"), "--json", str(result), *arguments])
+    told = json.loads(result.read_text())
+    return code, told["chosen"] if command == "faults" else told
 
 
 def test_a_case_is_a_cell_with_what_was_planted_and_named_and_judged_again(
@@ -82,16 +113,6 @@ def test_a_case_is_a_cell_with_what_was_planted_and_named_and_judged_again(
     ):
         assert main(["faults", *words]) == 2
         assert why in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("option", "kind"), [("--faults", "fault"), ("--controls", "control")])
-def test_kinds_choose_among_the_cases(option: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "unmet", lambda needs: "this test runs nothing")
-    code, told = measured(tmp_path, option)
-    assert code == 1
-    assert SERVER.ran == []
-    assert [cell["case"] for cell in told["cells"]] == [c.name for c in CASES.values() if c.kind == kind]
-    assert {cell["status"] for cell in told["cells"]} == {"skipped"}
 
 
 def test_what_the_machine_lacks_is_skipped_with_the_reason(
@@ -163,3 +184,60 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(
     assert code == 2
     assert said in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.usefixtures("swept")
+def test_a_sweep_is_judged_beside_what_was_planted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, told = measured(tmp_path, "--cases", f"{GROWS},{FLAT}", "--repeats", "2", command="batch-sizes")
+    assert code == 0
+    assert (told["format"], told["version"], told["scenario"]) == ("whyidle-compare", 1, "batch-sizes")
+    assert [(cell["pipeline"], cell["batch_size"], cell["status"]) for cell in told["cells"]] == [
+        *((GROWS, size, "ok") for size in (4, 16)),
+        *((FLAT, size, "ok") for size in (4, 8, 16)),
+    ]
+    grows, flat = told["sweeps"][GROWS], told["sweeps"][FLAT]
+    assert grows["planted"] == grows["named"] == {"cause": GROWS, "grew": "compute"}
+    assert flat["planted"] == flat["named"] == {"cause": FLAT, "grew": None}
+    assert (grows["right"], flat["right"]) == (True, True)
+    assert grows["growth_pct"] == {"true": pytest.approx(50, abs=1), "reported": pytest.approx(50, abs=1)}
+    assert grows["true_terms"]["16"]["compute"] == pytest.approx(3000, rel=0.01)
+    assert set(told["batch_verdicts"]) == {GROWS, FLAT}
+    shown = capsys.readouterr()
+    assert "Cause and term as planted: 2 of 2." in shown.out
+    assert shown.err.splitlines()[0].startswith("10 runs of about ")
+    # What was kept is judged again with the same result.
+    again = tmp_path / "again.json"
+    assert main(["batch-sizes", "--from", str(tmp_path / "made"), "--json", str(again)]) == 0
+    assert capsys.readouterr().out == shown.out
+    assert json.loads(again.read_text()) == told
+
+
+@pytest.mark.usefixtures("swept")
+def test_a_sweep_that_is_not_as_planted_is_called_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(globals(), "step_of", lambda sweep, batch: Step(fetch_ns=0, compute_ns=2 * batch * MS))
+    code, told = measured(tmp_path, "--cases", GROWS, command="batch-sizes")
+    assert code == 0
+    assert (told["sweeps"][GROWS]["right"], told["sweeps"][GROWS]["named"]["cause"]) == (False, "saturated")
+    shown = capsys.readouterr().out
+    assert "Cause and term as planted: 0 of 1." in shown
+    assert f"| {GROWS} | compute | **saturated** |" in shown
+
+
+def test_a_size_that_fails_leaves_its_sweep_unjudged(
+    swept: VirtualServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    swept.then = lambda spec: TrialOutcome("failed", "no fork") if spec.sweep == GROWS else None
+    assert measured(tmp_path / "alone", "--cases", GROWS, command="batch-sizes")[0] == 1
+    assert f"| {GROWS} | compute | not judged |" in capsys.readouterr().out
+    swept.ran.clear()
+    code, told = measured(tmp_path, "--cases", f"{GROWS},{FLAT}", command="batch-sizes")
+    assert code == 0
+    assert {spec.repetition for spec in swept.ran} == set(range(5))
+    assert (told["sweeps"][GROWS]["named"], told["sweeps"][GROWS]["growth_pct"]) == (None, None)
+    assert told["sweeps"][FLAT]["right"]
+    assert len([spec for spec in swept.ran if spec.sweep == GROWS]) == 2
+    shown = capsys.readouterr().out
+    assert f"- {GROWS}, batch 4: failed: no fork" in shown
+    assert "Cause and term as planted: 1 of 2." in shown
