@@ -14,8 +14,7 @@ from pathlib import Path
 
 from ..capture.bootstrap import RUN, environment
 from ..capture.cpu_budget import cpu_budget
-from ..capture.sampler.stack_options import StackOptions
-from ..capture.sampler.start import start_sampler
+from ..capture.sampler.start import StackOptions, start_sampler
 from ..errors import WhyidleError
 from ..record.code import CODE, CodeRevision
 from ..record.files import plain

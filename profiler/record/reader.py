@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RecordError
-from .files import OTHER_VERSION, open_recorded
-from .schema import EVENT, FORMAT_VERSION, HEADER, HEADER_BYTES, KINDS, MAGIC, NAN, NOT_MEASURED, EventKind, Field, Kind
+from .files import open_recorded
+from .schema import EVENT, FORMAT_VERSION, HEADER, HEADER_BYTES, KINDS, MAGIC, NAN, NOT_MEASURED, EventKind, Kind
 
 CHUNK_BYTES = 1 << 20
 MOST_BYTES = 1 << 38
@@ -227,7 +227,7 @@ class RecordFile:
         name = ended.rstrip(b"\0").decode("ascii", "replace")
         if version != FORMAT_VERSION:
             says = f"{path} has record format {version}; this whyidle reads format {FORMAT_VERSION}."
-            raise RecordError(f"{says} {OTHER_VERSION}")
+            raise RecordError(f"{says} Read it with the version of whyidle that recorded it.")
         kind = KINDS.get(name)
         if kind is None or header_bytes != HEADER_BYTES or record_bytes != kind.record_bytes:
             raise RecordError(f"{path} holds records of an unknown kind: {name!r} of {record_bytes} bytes.")
@@ -235,8 +235,6 @@ class RecordFile:
         self.header = RecordHeader(path, kind, rank, pid, dropped, bool(closed))
         self.most_at_first = max(0, size - HEADER_BYTES) // kind.record_bytes
         """How many records fitted into the file when it was opened."""
-        self.unrecorded: Sequence[Field] = ()
-        """Fields that came after the run was recorded: where they are now, its records hold zeros."""
 
     def read(self, first: int, count: int) -> Rows:
         """Read at most `count` whole records from number `first` (from 0) on; cheap if few. Not to be written.
@@ -253,7 +251,7 @@ class RecordFile:
 
     def _sound(self, records: Rows) -> Rows:
         """Whole records, with a number that nothing measures as one that was not measured: a damaged file is a reason
-        neither to compute without end nor to ask for all memory. So are fields that the run did not record."""
+        neither to compute without end nor to ask for all memory."""
         kind = self.header.kind
         floats = [field.name for field in kind.fields if field.type == "f8"]
         words = records.view(np.int64).reshape(-1, kind.record_bytes // 8)[:, : len(kind.fields)]
@@ -263,14 +261,12 @@ class RecordFile:
             counts = np.isin(records["what"], EventKind.COUNTS)
             beyond[:, kind.offset("value") // 8] |= counts & (records["value"].view(np.uint64) > EventKind.MOST_COUNTED)
         infinite = any(np.isinf(records[name]).any() for name in floats)
-        if not (infinite or self.unrecorded or beyond.any()):
+        if not (infinite or beyond.any()):
             return records
         sound = records.copy()
         sound.view(np.int64).reshape(-1, kind.record_bytes // 8)[:, : len(kind.fields)][beyond] = NOT_MEASURED
         for name in floats:
             sound[name][np.isinf(sound[name])] = NAN
-        for field in self.unrecorded:
-            sound[field.name] = field.missing
         return sound
 
     def chunks(self, first: int = 0) -> Iterator[Rows]:

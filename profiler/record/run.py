@@ -28,14 +28,13 @@ from weakref import WeakValueDictionary
 from .. import __version__
 from ..errors import RecordError
 from .comparison import COMPARISON_JSON
-from .files import OTHER_VERSION, as_a, put_text, read_json, read_object, write_json
-from .names import NAMES
+from .files import as_a, put_text, read_json, read_object, write_json
 from .notices import ARMED, LOADED, SAMPLER_NOTICES, TRAINING_NOTICES
 from .reader import Columns, RecordFile, RecordHeader, Records, Rows, read_all
 from .scalars import SCALARS, WANTED
 from .schema import DEVICE, FORMAT_VERSION, HOST, KINDS, MEMORY, STEP, Kind
 from .secret import without_secrets
-from .stacks import STACKS, StackTable, read_stacks
+from .stacks import NAMES, STACKS, StackTable, read_stacks
 
 FORMAT = "whyidle-run"
 RUN_JSON = "run.json"
@@ -334,7 +333,9 @@ def _read_json(folder: Path) -> dict[str, Any]:
         raise RecordError(f"{path} is not a whyidle run.")
     if content.get("version") != FORMAT_VERSION:
         says = f"{path} has run format {content.get('version')}; this whyidle reads format {FORMAT_VERSION}."
-        raise RecordError(f"{says} {OTHER_VERSION}")
+        raise RecordError(
+            f"{says} Read it with the version that recorded it: {str(content.get('whyidle', 'unknown'))[:40]}."
+        )
     return content
 
 
@@ -385,14 +386,9 @@ class Run:
             for path in sorted(self.folder.glob("*-*.rec"), key=lambda path: path.name):
                 paths.setdefault(path.name.partition("-")[0], []).append(path)
         files = []
-        told = self.info.get("fields")
-        named = told.get(kind.name) if isinstance(told, dict) else None
-        names = {each[0] for each in named if isinstance(each, list) and each} if isinstance(named, list) else None
-        unrecorded = [each for each in kind.fields if names is not None and each.name not in names]
         for path in self.record_files.paths.get(kind.name, []):
             try:
                 files.append(RecordFile(path))
-                files[-1].unrecorded = unrecorded
                 if files[-1].is_cut():
                     self.damaged.append(f"{path} is cut short: these figures lack the rest of it.")
             except RecordError as error:

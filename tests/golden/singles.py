@@ -6,7 +6,6 @@ Longer than other modules: it is a catalogue, in which whoever adds a cause look
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from support.planted_stacks import plant_stacks
 from support.stacks import FETCH, WORKER
 from whyidle.devices.conditions import Conditions
 from whyidle.devices.emulated import EmulatedSpec
-from whyidle.record.names import Names
 from whyidle.record.reader import Records
 from whyidle.record.run import SampledDevice, note_devices, open_run, update_run
 from whyidle.record.schema import (
@@ -38,7 +36,7 @@ from whyidle.record.schema import (
     StepFlag,
     ThreadState,
 )
-from whyidle.record.stacks import Call, StackNames
+from whyidle.record.stacks import Call, Names, StackNames
 from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step
 
 DATA = Path(__file__).parents[1] / "data"
@@ -508,11 +506,6 @@ def long(at: Path) -> None:
     note_devices(run, [SampledDevice(0, "made-up GPU", 700_000)], "570.86.15")
 
 
-def older(at: Path) -> None:
-    """As an earlier version wrote it, under the program's earlier name."""
-    shutil.copytree(DATA / "v1" / "starved", at / "run")
-
-
 def thinned(at: Path) -> None:
     """Of most steps the hooks looked at none, and at the end some were left out."""
     run = trained(at / "run", [[Step(fetch_ns=4 * MS)] * 120])
@@ -656,7 +649,6 @@ BUILDERS: dict[str, Callable[[Path], None]] = {
     "on-cpu": on_cpu,
     "on-cpu-no-fetch": on_cpu_no_fetch,
     "long": long,
-    "older-version": older,
     "thinned": thinned,
     "several-causes": several_causes,
     "transforms": transforms,

@@ -131,8 +131,6 @@ def test_a_busy_tree_is_measured_through_its_end(run: Path) -> None:
     assert len(own) > 0
     assert (np.diff(own["main_thread_queue_ns"]) >= 0).all()
     assert (own["main_thread_queue_ns"] <= own["run_queue_ns"]).all()
-    assert records["main_threads"].max() >= 1
-    assert records["main_threads"][-1] == NOT_MEASURED
     assert set(records["cpus"].tolist()) == {round(1000 * cpu_budget().budget)}
     assert all(RecordFile(path).header.closed for path in run.glob("*.rec"))
 

@@ -21,9 +21,9 @@ import whyidle
 from support.hooked import Net
 from whyidle.analyse.run.analysis import analyse
 from whyidle.capture.recording import recording
-from whyidle.record.names import read_names
 from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, STEP, EventKind, PauseKind
+from whyidle.record.stacks import read_names
 
 
 def recorded(folder: Path) -> AbstractContextManager[Any]:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from ...record import schema
-from ...record.names import read_names
 from ...record.reader import Records
 from ...record.run import Run, Writer
 from ...record.schema import NOT_MEASURED, EventKind, LoaderFlag, PauseKind, StepFlag
+from ...record.stacks import read_names
 from ..predict.advice import Advice
 from ..shares import MOSTLY
 from ..where.looks import ProcessLooks

@@ -22,7 +22,7 @@ from ...record.schema import DEVICE, Row
 from .schedule import NS_PER_S, Cadence
 
 Say = Callable[[str], None]
-SM, MEM, CORE = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_TEMPERATURE_GPU
+SM, CORE = pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU
 Values = dict[str, float | None]
 Call = Callable[[Any], Any]
 """A question to the driver about the device whose handle it is given."""
@@ -214,7 +214,7 @@ def words(code: int) -> str:
     return str(pynvml.NVMLError(code))
 
 
-METRICS = {2: "sm_active_pct", 3: "sm_occupancy_pct", 5: "tensor_active_pct", 10: "dram_active_pct"}
+METRICS = {2: "sm_active_pct", 5: "tensor_active_pct", 10: "dram_active_pct"}
 """NVML_GPM_METRIC_… number → DEVICE field."""
 SHORTEST_WINDOW_NS = 100_000_000
 """The driver refreshes its counters this often."""
@@ -380,7 +380,7 @@ def _processes(found: Sequence[Any]) -> Values:
 
 UTILISATION = GpuFigures(
     RATES,
-    lambda rates: {"utilisation_pct": rates.gpu, "memory_util_pct": rates.memory},
+    lambda rates: {"utilisation_pct": rates.gpu},
     lambda h: pynvml.nvmlDeviceGetUtilizationRates(h),
 )
 STATE = (
@@ -397,9 +397,6 @@ STATE = (
         "sm_clock_max_mhz",
         lambda h: pynvml.nvmlDeviceGetMaxClockInfo(h, SM),
         highest_of="sm_clock_mhz",
-    ),
-    GpuFigures(
-        "the memory clock", "memory_clock_mhz", lambda h: pynvml.nvmlDeviceGetClockInfo(h, pynvml.NVML_CLOCK_MEM)
     ),
     GpuFigures("temperature", "temperature_c", lambda h: pynvml.nvmlDeviceGetTemperature(h, CORE)),
     GpuFigures(

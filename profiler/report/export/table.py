@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from ...errors import MissingExtra
 from ...record.files import plain
-from ...record.names import read_names
 from ...record.run import Run
 from ...record.schema import (
     BATCH,
@@ -38,6 +37,7 @@ from ...record.schema import (
     PauseKind,
     SpanKind,
 )
+from ...record.stacks import read_names
 
 Type = Literal["int", "float", "text"]
 

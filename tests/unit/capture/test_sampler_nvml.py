@@ -44,13 +44,11 @@ def test_the_source_says_what_the_driver_says(looks: Looks, driver: FakeDriver) 
     assert len(states) == 3
     constant = {
         "utilisation_pct": 37,
-        "memory_util_pct": 21,
         "memory_used_bytes": 5_000_000_000,
         "memory_total_bytes": 80_000_000_000,
         "power_mw": 312_500,
         "sm_clock_mhz": 1755,
         "sm_clock_max_mhz": 1980,
-        "memory_clock_mhz": 2619,
         "temperature_c": 64,
         "throttle_reasons": 4,
     }
@@ -69,8 +67,8 @@ def test_the_source_says_what_the_driver_says(looks: Looks, driver: FakeDriver) 
     assert len(gpm) == 11
     for before_this, window in pairwise(gpm):
         assert window["window_ns"] == window["t_ns"] - before_this["t_ns"] == 200_000_000
-        shares = [window[n] for n in ("sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct")]
-        assert shares == [61.5, 12.25, 8.5, 33]
+        shares = [window[n] for n in ("sm_active_pct", "tensor_active_pct", "dram_active_pct")]
+        assert shares == [61.5, 8.5, 33]
     called = {name for name, _ in driver.calls()}
     assert not called & {"nvmlDeviceGetPcieThroughput", "nvmlDeviceGetComputeRunningProcesses_v3"}
 
@@ -212,10 +210,10 @@ UNTOLD = 2**64 - 1
         ),
         # A metric that is missing leaves the others; what is no number is not measured.
         (
-            "gpm 61 -1 nan 4",
-            [f"Not measured: sm_occupancy_pct (GPM). {NOT_GIVEN}"],
-            "sm_occupancy_pct tensor_active_pct",
-            {"sm_active_pct": 61, "dram_active_pct": 4},
+            "gpm nan 12 -1 4",
+            [f"Not measured: tensor_active_pct (GPM). {NOT_GIVEN}"],
+            "sm_active_pct tensor_active_pct",
+            {"dram_active_pct": 4},
         ),
         (f"memory {UNTOLD} 80000000000", [], "memory_used_bytes", {"memory_total_bytes": 80_000_000_000}),
         (

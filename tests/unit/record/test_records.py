@@ -143,7 +143,7 @@ def test_a_folder_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
     [
         (lambda b: b"not a record", "not a whyidle record file"),
         (lambda b: b[:100], "cut off within its first page"),
-        (lambda b: b[:8] + (99).to_bytes(4, "little") + b[12:], "format 99; this whyidle reads format 1"),
+        (lambda b: b[:8] + (99).to_bytes(4, "little") + b[12:], "format 99; this whyidle reads format 2"),
         (lambda b: b[:48] + b"riddle".ljust(16, b"\0") + b[64:], "unknown kind: 'riddle'"),
     ],
 )
