@@ -203,7 +203,7 @@ def _record(
                 note_latest(folder)
                 with (
                     start_sampler(folder, process.pid, arguments.rate, stacks) as sampler,
-                    _beside([figures.tick, revision.tick]) as end_looks,
+                    _beside([figures.tick]) as end_looks,
                 ):
                     # Until it is noted no signal can come in between.
                     ended.append(child.wait(process, signals, over))

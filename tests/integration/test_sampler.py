@@ -9,8 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +16,12 @@ import numpy as np
 import pytest
 
 from support.fakes.driver import wait_for
-from support.small_disk import small_disk
 from whyidle.capture.cpu_budget import cpu_budget
-from whyidle.capture.sampler.devices import MARGIN_NS, WINDOW_NS, busy_ns
 from whyidle.capture.sampler.start import Sampler, start_sampler
-from whyidle.devices.conditions import Conditions
 from whyidle.record.notices import SAMPLER_NOTICES
 from whyidle.record.reader import RecordFile, Records
 from whyidle.record.run import create_run, open_run
-from whyidle.record.schema import DEVICE, HOST, NOT_MEASURED, SPAN, SpanKind
-from whyidle.record.segment import RecordWriter
+from whyidle.record.schema import HOST, NOT_MEASURED
 
 RATE = 20.0
 PERIOD_NS = round(1e9 / RATE)
@@ -135,16 +129,6 @@ def test_a_busy_tree_is_measured_through_its_end(run: Path) -> None:
     assert all(RecordFile(path).header.closed for path in run.glob("*.rec"))
 
 
-def test_samples_keep_the_jittered_plan(run: Path, sampler: Sampler) -> None:
-    wait_for(lambda: len(hosts(run)) > 10)
-    sampler.stop()
-    records = hosts(run)[:-1]
-    late = records["late_ns"]
-    assert (late >= 0).all()
-    planned = (records["t_ns"] - late).tolist()
-    assert all(b - a >= PERIOD_NS // 2 for a, b in pairwise(planned))
-
-
 @pytest.mark.parametrize("end", ["stop", signal.SIGTERM, signal.SIGHUP, shutil.rmtree])
 def test_each_way_to_end_it_ends_it_well(run: Path, sampler: Sampler, end: Any) -> None:
     pid, told = sampler.pid, time.monotonic_ns()
@@ -225,68 +209,3 @@ def test_one_that_does_not_end_is_terminated(monkeypatch: pytest.MonkeyPatch) ->
     # Killed, should the end take it as long again.
     assert process.returncode in (-signal.SIGTERM, -signal.SIGKILL)
     assert sampler.error == "The sampler did not end within 0.1 s and was stopped."
-
-
-def test_an_emulated_device_is_followed_while_it_runs(tmp_path: Path) -> None:
-    conditions = Conditions(sm_clock=0.5, throttle_reasons=0x20)
-    device = {"kind": "emulated", "memory_bytes": 12_000_000_000, "conditions": asdict(conditions)}
-    run = create_run(tmp_path / "run", {"device": device})
-    begins = ends = np.empty(0, dtype=np.int64)
-    with start_sampler(run, os.getpid(), RATE) as sampler:
-        spans = RecordWriter(run, SPAN)
-        wait_for(lambda: any(run.glob("host-*.rec")))
-        begin = 0
-        # A device's spans are recorded before they begin: should this process be held up meanwhile, others follow.
-        while begin < time.monotonic_ns():
-            begin = time.monotonic_ns() + 300_000_000
-            more = begin + np.arange(0, 800_000_000, 7_000_000)
-            lengths = np.arange(len(more)) * 60_000
-            for b, e in zip(more.tolist(), (more + lengths).tolist(), strict=True):
-                spans.append(0, 0, SpanKind.COMPUTE, b, e, 0)
-            begins, ends = np.r_[begins, more], np.r_[ends, more + lengths]
-        time.sleep(max(0, ends[-1] + MARGIN_NS + 2 * WINDOW_NS - time.monotonic_ns()) / 1e9)
-    assert sampler.error is None
-    records = open_run(run).records(DEVICE)
-    windows = records[records["window_ns"] != NOT_MEASURED]
-    assert set(np.diff(windows["t_ns"]).tolist()) == {WINDOW_NS}
-    assert windows["t_ns"][-1] >= ends[-1]
-    windows = windows[windows["t_ns"] > begin]
-    assert windows["t_ns"][0] - WINDOW_NS <= begin
-    edges = np.r_[windows["t_ns"][0] - WINDOW_NS, windows["t_ns"]]
-    truth = np.rint(100 * busy_ns(begins, ends, edges) / WINDOW_NS)
-    assert windows["utilisation_pct"].tolist() == truth.tolist()
-    assert truth.max() > 50
-    memory = records[records["window_ns"] == NOT_MEASURED]
-    assert set(memory["memory_total_bytes"].tolist()) == {12_000_000_000}
-    assert set(memory["memory_used_bytes"].tolist()) == {NOT_MEASURED}
-    assert set(memory["sm_clock_mhz"].tolist()) == {750}
-    assert (np.diff(memory["thermal_ns"]) > 0).all()
-    assert "emulated device" in (run / SAMPLER_NOTICES).read_text()
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    with small_disk(tmp_path / "small", 128) as disk:
-        yield disk
-
-
-def fill(folder: Path, leave_bytes: int) -> None:
-    free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
-    (folder / "fill").write_bytes(b"x" * (free - leave_bytes))
-
-
-def test_a_disk_that_fills_up_loses_records_and_counts_them(disk: Path) -> None:
-    run = create_run(disk / "run", {"device": {"kind": "cpu"}})
-    # Three header pages, and one page of records.
-    fill(disk, 4 * 4096)
-    with start_sampler(run, os.getpid(), 50) as sampler:
-        wait_for(lambda: sum(p.stat().st_size > 4096 for p in run.glob("*.rec")))
-        wait_for(lambda: list(run.glob("host-*.rec")))
-        time.sleep(0.1)
-        assert sampler.pid is not None
-        assert running(sampler.pid)
-    assert sampler.error is None
-    # The last look comes at the end, whatever came before it.
-    assert sum(RecordFile(path).header.dropped for path in run.glob("*.rec")) > 0
-    records = hosts(run)
-    assert records["seq"].tolist() == list(range(1, len(records) + 1))
