@@ -30,7 +30,7 @@ from ..errors import RecordError
 from .comparison import COMPARISON_JSON
 from .files import as_a, put_text, read_json, read_object, write_json
 from .notices import ARMED, LOADED, SAMPLER_NOTICES, TRAINING_NOTICES
-from .reader import Columns, RecordFile, RecordHeader, Records, Rows, read_all
+from .reader import Columns, RecordFile, Records, Rows, read_all
 from .scalars import SCALARS, WANTED
 from .schema import DEVICE, FORMAT_VERSION, HOST, KINDS, MEMORY, STEP, Kind
 from .secret import without_secrets
@@ -376,7 +376,7 @@ class Run:
         if (kind.name, None) not in opened:
             every = opened[kind.name, None] = self._open(kind)
             for file in every:
-                for who in ((file.header.rank, file.header.pid), file.header.rank):
+                for who in ((file.rank, file.pid), file.rank):
                     opened.setdefault((kind.name, who), []).append(file)
         return opened.get((kind.name, writer), [])
 
@@ -400,8 +400,8 @@ class Run:
         files = self.files(STEP)
         if not files:
             return None
-        header = max(files, key=RecordFile.count).header
-        return header.rank, header.pid
+        file = max(files, key=RecordFile.count)
+        return file.rank, file.pid
 
     def records(self, kind: Kind, writer: Writer | None = None) -> Records:
         """Read all records of one kind, files one after another; of one writer or of all. Not to be written: as long as
@@ -417,9 +417,9 @@ class Run:
             self.record_files.sampled.append(records)
         return records
 
-    def chunks(self, kind: Kind) -> Iterator[tuple[RecordHeader, Rows]]:
-        """Read all records of one kind about a megabyte at a time, each array with the header of its file."""
-        return ((file.header, chunk) for file in self.files(kind) for chunk in file.chunks())
+    def chunks(self, kind: Kind) -> Iterator[tuple[RecordFile, Rows]]:
+        """Read all records of one kind about a megabyte at a time, each array with its file."""
+        return ((file, chunk) for file in self.files(kind) for chunk in file.chunks())
 
     @property
     def stacks(self) -> StackTable:
@@ -430,7 +430,7 @@ class Run:
 
     def dropped(self) -> int:
         """Count the records that could not be stored, over all files."""
-        return sum(f.header.dropped for kind in KINDS.values() for f in self.files(kind))
+        return sum(f.dropped for kind in KINDS.values() for f in self.files(kind))
 
 
 def open_run(folder: Path) -> Run:

@@ -120,7 +120,7 @@ def test_kill_at_any_moment_loses_at_most_the_step_in_flight(tmp_path: Path, wri
         receiver.close()
         (path,) = folder.glob("step-*.rec")
         records = RecordFile(path)
-        assert not records.header.closed
+        assert not records.closed
         steps = records.all()
         # `promised` steps had ended; one more may have been stored before the count was.
         assert least <= promised <= len(steps) <= promised + 1
@@ -154,5 +154,5 @@ print(writer.stored, writer.dropped)
         assert dropped > 100
         (path,) = disk.glob("step-*.rec")
         assert len(RecordFile(path).all()) == stored
-        assert RecordFile(path).header.dropped == dropped
+        assert RecordFile(path).dropped == dropped
         assert STEP.record_bytes * stored < 256 * 1024

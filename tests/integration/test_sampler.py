@@ -126,7 +126,7 @@ def test_a_busy_tree_is_measured_through_its_end(run: Path) -> None:
     assert (np.diff(own["main_thread_queue_ns"]) >= 0).all()
     assert (own["main_thread_queue_ns"] <= own["run_queue_ns"]).all()
     assert set(records["cpus"].tolist()) == {round(1000 * cpu_budget().budget)}
-    assert all(RecordFile(path).header.closed for path in run.glob("*.rec"))
+    assert all(RecordFile(path).closed for path in run.glob("*.rec"))
 
 
 @pytest.mark.parametrize("end", ["stop", signal.SIGTERM, signal.SIGHUP, shutil.rmtree])
@@ -149,7 +149,7 @@ def test_each_way_to_end_it_ends_it_well(run: Path, sampler: Sampler, end: Any) 
     # With a last look.
     assert hosts(run)["t_ns"][-1] >= told
     assert hosts(run)["run_queue_ns"][-1] != NOT_MEASURED
-    assert all(RecordFile(path).header.closed for path in run.glob("*.rec"))
+    assert all(RecordFile(path).closed for path in run.glob("*.rec"))
 
 
 def test_ctrl_c_does_not_end_it(run: Path, sampler: Sampler) -> None:
@@ -199,7 +199,7 @@ def test_it_dies_with_its_starter_even_if_a_fork_holds_the_pipe(run: Path) -> No
     finally:
         starter.stdout.close()
         os.kill(fork, signal.SIGKILL)
-    assert all(RecordFile(path).header.closed for path in run.glob("*.rec"))
+    assert all(RecordFile(path).closed for path in run.glob("*.rec"))
 
 
 def test_one_that_does_not_end_is_terminated(monkeypatch: pytest.MonkeyPatch) -> None:

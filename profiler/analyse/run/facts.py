@@ -343,7 +343,7 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
         exclusion=loader_stats.exclusion_of(window, batches, looks),
         clock_uncertainty_ns=or_nan(last_told(events, EventKind.CLOCK_UNCERTAINTY)),
         cut_steps=cut,
-        other_processes=sum(f.header.pid != mine[1] and f.count() > 0 for f in run.files(schema.STEP, mine[0])),
+        other_processes=sum(f.pid != mine[1] and f.count() > 0 for f in run.files(schema.STEP, mine[0])),
         overhead_ns=float(np.median(steps["overhead_ns"])),
         startup=startup_of(window, events, batches, bool(info.get("trial"))),
         wasted=loader_stats.wasted_samples_of(window, contents, iterable, queued),

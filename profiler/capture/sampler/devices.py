@@ -161,7 +161,7 @@ class EmulatedSource:
                 for records in file.chunks(seen):
                     seen += len(records)
                     self._files[path] = file, seen
-                    yield records, file.header.pid
+                    yield records, file.pid
 
 
 class Devices:
