@@ -44,11 +44,6 @@ class Field:
         """Read off the end of the name, where every field carries its unit."""
         return next((unit for ending, unit in _UNITS if self.name.endswith(ending)), "count")
 
-    @property
-    def missing(self) -> float | int:
-        """What stands for a value that was not measured."""
-        return NAN if self.type == "f8" else NOT_MEASURED
-
 
 _ANY = ("value", "batch", "stream", "slowest_index", "slowest_name", "name", "fingerprint", "stack")
 """Fields that hold a number which stands for something, as large as numbers come."""
@@ -85,7 +80,7 @@ class Kind:
 
     def missing(self) -> Row:
         """Make a body of which nothing has been measured yet."""
-        return [f.missing for f in self.fields[1:]]
+        return [NAN if f.type == "f8" else NOT_MEASURED for f in self.fields[1:]]
 
     def row(self, **values: float | None) -> Row:
         """Make a body of which `values` were measured. `None`, and what no `i8` can hold, stays not measured: NVML

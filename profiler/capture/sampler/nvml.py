@@ -282,21 +282,6 @@ MEANINGS = {
     UNAVAILABLE: "that it is no longer available",
     RECOVERY: "that it needs a reset or a reboot",
 }
-XIDS = {
-    13: "exception in a kernel",
-    31: "memory page fault of a kernel",
-    43: "a program's channel was stopped",
-    48: "uncorrectable memory error (ECC)",
-    63: "memory row or page retired",
-    64: "memory row or page could not be retired",
-    74: "NVLink error",
-    79: "the GPU has fallen off the bus",
-    94: "memory error contained to one program",
-    95: "memory error that was not contained",
-    119: "the GPU's own processor (GSP) does not answer",
-    120: "error of the GPU's own processor (GSP)",
-}
-"""The commonest of the numbers in NVIDIA's list of Xid errors."""
 MOST_AT_ONCE = 16
 MOST_SENTENCES = 20
 
@@ -347,7 +332,7 @@ class CriticalErrors:
         self._said.add(key)
         what = MEANINGS.get(kind, f"event {kind:#x}")
         if kind == XID:
-            what = f"Xid {number} ({XIDS[number]})" if number in XIDS else f"Xid {number}"
+            what = f"Xid {number} (NVIDIA's list of Xid errors says what that is)"
         name = "A GPU of the run" if device is None else f"GPU {device} of the run"
         seconds = (now_ns - self._start_ns) / NS_PER_S
         self._gateway.say(f"{name} reported {what}, {seconds:.0f} s after sampling began.")

@@ -148,7 +148,9 @@ def test_conditions_come_from_run_json_if_they_are_understood() -> None:
     conditions = Conditions(sm_clock=0.5, others=0.25)
     told = {"device": {"kind": "emulated", "conditions": asdict(conditions)}}
     assert RunDevice.of(told).conditions == conditions
-    assert RunDevice.of({"device": {"kind": "emulated", "conditions": {"sm_clock": None}}}).conditions is None
+    for device in (None, 7, {"kind": 3}, {"kind": "emulated", "conditions": {"sm_clock": 7}}):
+        assert RunDevice.of({"device": device}) == RunDevice()
+    assert RunDevice.of({"watching": True}) == RunDevice("cuda")
     assert RunDevice.of({"device": {"kind": "emulated"}}).conditions is None
 
 

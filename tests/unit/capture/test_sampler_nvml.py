@@ -154,6 +154,7 @@ def test_counters_fall_back_to_the_older_thermal_one(looks: Looks) -> None:
 
 NOT_GIVEN = f"{REFUSES} (Not Supported)."
 PERMISSION = "The driver refuses it to this user (Insufficient Permissions); run as root"
+LISTED = "NVIDIA's list of Xid errors says what that is"
 WATCHED = "critical errors of the GPU (Xid, ECC), which the kernel log has"
 NO_GPU = "The NVIDIA driver shows no GPU here, so there are no accelerator figures."
 UNTOLD = 2**64 - 1
@@ -234,8 +235,8 @@ UNTOLD = 2**64 - 1
         (
             "devices 2\nevent 1 8 79 3\nevent 1 8 79 4\nevent 0 8 4242 4\nevent 0 2 0 7",
             [
-                "GPU 1 of the run reported Xid 79 (the GPU has fallen off the bus), 2 s after sampling began.",
-                "GPU 0 of the run reported Xid 4242, 2 s after sampling began.",
+                f"GPU 1 of the run reported Xid 79 ({LISTED}), 2 s after sampling began.",
+                f"GPU 0 of the run reported Xid 4242 ({LISTED}), 2 s after sampling began.",
                 "GPU 0 of the run reported an uncorrectable memory error (ECC), 3 s after sampling began.",
             ],
             "",
