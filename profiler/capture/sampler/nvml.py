@@ -428,15 +428,11 @@ FIELDS = {
     THERMAL: "time held down by temperature",
 }
 VALUE_TYPES = {
-    pynvml.NVML_VALUE_TYPE_DOUBLE: ("dVal", 64),
     pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: ("uiVal", 32),
     pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: ("ulVal", 64),
     pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: ("ullVal", 64),
-    pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: ("sllVal", 64),
-    5: ("siVal", 32),
-    6: ("usVal", 16),
 }
-"""Type of an NVML value → the member of the union that it is, and its width: the modulus at which a counter wraps."""
+"""Type of a counter → the member of the union that it is, and its width: the modulus at which it wraps."""
 
 
 class NvmlSource:
