@@ -91,12 +91,6 @@ def sampled_devices(folder: Path) -> tuple[SampledDevice, ...] | None:
     return tuple(device for device in known if device.power_limit_mw is None or device.power_limit_mw > 0)
 
 
-def sampled_driver(folder: Path) -> str | None:
-    """Read the version of the driver of the sampled devices; `None` where it was not noted."""
-    version = read_object(folder / DEVICES).get("driver")
-    return version if isinstance(version, str) and version else None
-
-
 @dataclass(frozen=True)
 class TrainingProcess:
     """One process that recorded steps, or meant to."""
@@ -446,9 +440,11 @@ def open_run(folder: Path) -> Run:
             info = info | {key: process.info[key] for key in ("device", "torch", "python") if process.info.get(key)}
             break
     device = info.get("device")
-    if isinstance(device, dict) and device.get("kind") == "cuda" and (driver := sampled_driver(folder)):
-        # Only the sampler asks it.
-        info = info | {"device": device | {"driver": driver}}
+    if isinstance(device, dict) and device.get("kind") == "cuda":
+        # Only the sampler asks the driver's version.
+        driver = read_object(folder / DEVICES).get("driver")
+        if isinstance(driver, str) and driver:
+            info = info | {"device": device | {"driver": driver}}
     return Run(folder, info)
 
 

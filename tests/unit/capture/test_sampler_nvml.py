@@ -16,7 +16,7 @@ import pytest
 
 from support.fakes.driver import HEALTHY, NAMES, FakeDriver, Named
 from whyidle.commands.main import main
-from whyidle.record.run import SampledDevice, open_run, sampled_devices, sampled_driver
+from whyidle.record.run import SampledDevice, open_run, sampled_devices
 
 Looks = Callable[..., tuple[list[str], list[list[Named]]]]
 
@@ -102,7 +102,6 @@ def test_what_devices_and_driver_are_called_is_noted_once_and_what_is_refused_is
     _, notices = recorded(HEALTHY + script)
     devices = SampledDevice(0, "NVIDIA Fake 0", 700_000), SampledDevice(1, "NVIDIA Fake 1", None)
     assert sampled_devices(tmp_path / "run") == devices
-    assert sampled_driver(tmp_path / "run") == "570.133.20"
     assert open_run(tmp_path / "run").info["device"] == {"kind": "cuda", "uuids": [], "driver": "570.133.20"}
     assert "driver" not in notices.replace("This GPU or its driver", "")
     # What the training wrote is left as it is.
@@ -112,7 +111,6 @@ def test_what_devices_and_driver_are_called_is_noted_once_and_what_is_refused_is
 def test_a_driver_that_does_not_tell_its_version_has_none(recorded: Callable[..., Any], tmp_path: Path) -> None:
     rows, notices = recorded(HEALTHY + "fault nvmlSystemGetDriverVersion 3")
     assert any("power_mw" in row for row in rows)
-    assert sampled_driver(tmp_path / "run") is None
     assert "driver" not in open_run(tmp_path / "run").info["device"]
     assert "Not measured: the version of the driver." in notices
 
