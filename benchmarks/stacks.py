@@ -26,7 +26,7 @@ import numpy as np
 
 from whyidle.analyse.statistics import wilson
 from whyidle.capture.sampler.stack_looks import StackLooks
-from whyidle.capture.sampler.stack_options import StackOptions
+from whyidle.capture.sampler.start import StackOptions
 from whyidle.capture.sampler.tree import ProcessTree
 from whyidle.record.reader import RecordFile, Records
 from whyidle.record.schema import NOT_MEASURED

@@ -16,7 +16,7 @@ from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.analyse.run.facts import Facts
 from whyidle.capture.cpu_budget import cpu_budget
 from whyidle.capture.sampler.procfs import MachineCpu, parse_machine_cpu, read
-from whyidle.capture.sampler.stack_options import NO_STACKS, StackOptions
+from whyidle.capture.sampler.start import NO_STACKS, StackOptions
 from whyidle.errors import RecordError, WhyidleError
 from whyidle.matrix.matrix import PENDING, Matrix, PlannedCell, Shown, free_folder
 from whyidle.matrix.trial import TrialOutcome, TrialTarget

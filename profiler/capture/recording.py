@@ -12,8 +12,7 @@ import torch
 from ..devices.choose import choose
 from ..record.run import create_run, update_run
 from . import active
-from .sampler.stack_options import StackOptions
-from .sampler.start import start_sampler
+from .sampler.start import StackOptions, start_sampler
 from .session import Session
 from .stacks.permit import permit, tracer
 

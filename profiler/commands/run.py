@@ -14,8 +14,7 @@ from pathlib import Path
 
 from ..capture.bootstrap import RUN, environment
 from ..capture.cpu_budget import cpu_budget
-from ..capture.sampler.stack_options import StackOptions
-from ..capture.sampler.start import start_sampler
+from ..capture.sampler.start import StackOptions, start_sampler
 from ..errors import WhyidleError
 from ..record.code import CODE, CodeRevision
 from ..record.files import plain
@@ -204,7 +203,7 @@ def _record(
                 note_latest(folder)
                 with (
                     start_sampler(folder, process.pid, arguments.rate, stacks) as sampler,
-                    _beside([figures.tick, revision.tick]) as end_looks,
+                    _beside([figures.tick]) as end_looks,
                 ):
                     # Until it is noted no signal can come in between.
                     ended.append(child.wait(process, signals, over))

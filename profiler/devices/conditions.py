@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
-from typing import Any, Self
-
-import msgspec
 
 SM_CLOCK_MAX_MHZ = 1500
 """What an emulated device calls its highest clock."""
@@ -48,13 +44,6 @@ class Conditions:
             raise ValueError(f"a PCIe link is between 1 and what it is capable of, not {link}")
         if min(self.throttle_reasons, self.processes) < 0:
             raise ValueError("throttle_reasons and processes are not negative")
-
-    @classmethod
-    def of(cls, told: Any) -> Self | None:
-        """Read what run.json says; `None` where it says nothing, or nothing that is understood here."""
-        with contextlib.suppress(msgspec.ValidationError):
-            return msgspec.convert(told, cls)
-        return None
 
     @property
     def computing(self) -> float:

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from ..analyse.causes.diagnosis import LEAST_STEPS
 from ..analyse.cells.comparison import Cell, RunRow, run_name
 from ..analyse.run.analysis import analyse
-from ..capture.sampler.stack_options import NO_STACKS, StackOptions
+from ..capture.sampler.start import NO_STACKS, StackOptions
 from ..errors import RecordError, WhyidleError
 from ..record.comparison import CellRecord, is_comparison, write_comparison
 from ..record.run import open_run

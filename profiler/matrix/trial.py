@@ -20,8 +20,7 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
-from ..capture.sampler.stack_options import NO_STACKS, StackOptions
-from ..capture.sampler.start import start_sampler
+from ..capture.sampler.start import NO_STACKS, StackOptions, start_sampler
 from ..record.latest import note_latest
 from ..record.run import create_run, open_run, update_run
 

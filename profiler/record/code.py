@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -25,8 +24,8 @@ CODE = "code"
 SHOWN = 10
 """Signs of a revision that are shown: enough for git to find it."""
 _REVISION = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-MOST_SECONDS = 10.0
-"""For an answer, even of a training that goes on: a folder of files may be on a network that hangs."""
+IN_TIME = ("timeout", "-k", "1", "10")
+"""Ends what has not answered within 10 s, even of a training that goes on: a folder may be on a network that hangs."""
 NICE = 10
 """The training comes first."""
 REAP_SECONDS = 0.5
@@ -87,9 +86,9 @@ class CodeRevision:
     """Asks git about a command's code. Use as a context manager around the command's life. Nothing here raises, or
     waits for git."""
 
-    def __init__(self, command: Sequence[str], most_seconds: float = MOST_SECONDS) -> None:
+    def __init__(self, command: Sequence[str]) -> None:
         script = _script(command)
-        self._until = time.monotonic() + most_seconds
+        folder, name = (script.parent, script.name) if script is not None else (".", "")
         self.process: subprocess.Popen[bytes] | None = None
         """The shell that asks; `None` where it could not be started."""
         self._answer: tuple[int | None, bytes] | None = None
@@ -97,7 +96,7 @@ class CodeRevision:
         environment = {name: value for name, value in os.environ.items() if name not in _ANOTHER_REPOSITORY}
         with suppress(OSError, ValueError):
             self.process = subprocess.Popen(
-                ["sh", "-c", QUESTIONS, "sh", *((script.parent, script.name) if script is not None else (".", ""))],
+                [*IN_TIME, "sh", "-c", QUESTIONS, "sh", folder, name],
                 env=environment | {"GIT_NO_LAZY_FETCH": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -111,13 +110,6 @@ class CodeRevision:
 
     def __exit__(self, *raised: object) -> None:
         self._end()
-
-    def tick(self) -> None:
-        """End what has taken too long; due about once a second."""
-        if self.process is not None:
-            self.process.poll()  # or it would be a zombie
-        if time.monotonic() >= self._until:
-            self._end()
 
     def found(self) -> dict[str, Any] | None:
         """Give what run.json is to say, by what was answered until now."""

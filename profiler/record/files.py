@@ -39,8 +39,6 @@ _NO_TEXT = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud80
 (of a file's name)."""
 _COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#(?:\[|vso\[))", re.MULTILINE)
 """What a CI service that reads logs would take for a command to it: GitHub's, old and new, and Azure's."""
-OTHER_VERSION = "Read it with the version of whyidle that recorded it, or a newer one."
-"""What to do with a recording of another format."""
 MOST_MESSAGE = 128 << 10
 """Bytes; a longer one is written by who has it."""
 _CREDENTIALS = struct.Struct("3i")

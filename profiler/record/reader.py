@@ -13,7 +13,6 @@ import contextlib
 import ctypes
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
@@ -21,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RecordError
-from .files import OTHER_VERSION, open_recorded
-from .schema import EVENT, FORMAT_VERSION, HEADER, HEADER_BYTES, KINDS, MAGIC, NAN, NOT_MEASURED, EventKind, Field, Kind
+from .files import open_recorded
+from .schema import EVENT, FORMAT_VERSION, HEADER, HEADER_BYTES, KINDS, MAGIC, NAN, NOT_MEASURED, EventKind, Kind
 
 CHUNK_BYTES = 1 << 20
 MOST_BYTES = 1 << 38
@@ -184,18 +183,6 @@ def by_column(parts: Iterable[Rows], kind: Kind, most: int) -> Columns:
     return Columns(kind.dtype, count, known)
 
 
-@dataclass(frozen=True)
-class RecordHeader:
-    """What the first page of a record file says. `closed` is false for a writer that was killed or still runs."""
-
-    path: Path
-    kind: Kind
-    rank: int
-    pid: int
-    dropped: int
-    closed: bool
-
-
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
     # A job has thousands of files: what Python's own files do besides would take most of the time.
@@ -223,20 +210,20 @@ class RecordFile:
             if size == 0:
                 raise RecordError(f"{path} is empty: its records could not be written. Was the disk full?")
             raise RecordError(f"{path} is not a whyidle record file, or is cut off within its first page.")
-        _, version, header_bytes, record_bytes, rank, pid, dropped, closed, ended = HEADER.unpack_from(page)
+        _, version, header_bytes, record_bytes, *process, closed, ended = HEADER.unpack_from(page)
         name = ended.rstrip(b"\0").decode("ascii", "replace")
         if version != FORMAT_VERSION:
             says = f"{path} has record format {version}; this whyidle reads format {FORMAT_VERSION}."
-            raise RecordError(f"{says} {OTHER_VERSION}")
+            raise RecordError(f"{says} Read it with the version of whyidle that recorded it.")
         kind = KINDS.get(name)
         if kind is None or header_bytes != HEADER_BYTES or record_bytes != kind.record_bytes:
             raise RecordError(f"{path} holds records of an unknown kind: {name!r} of {record_bytes} bytes.")
-        self.path = path
-        self.header = RecordHeader(path, kind, rank, pid, dropped, bool(closed))
+        self.path, self.kind = path, kind
+        self.rank, self.pid, self.dropped = process
+        self.closed = bool(closed)
+        """False for a writer that was killed or still runs."""
         self.most_at_first = max(0, size - HEADER_BYTES) // kind.record_bytes
         """How many records fitted into the file when it was opened."""
-        self.unrecorded: Sequence[Field] = ()
-        """Fields that came after the run was recorded: where they are now, its records hold zeros."""
 
     def read(self, first: int, count: int) -> Rows:
         """Read at most `count` whole records from number `first` (from 0) on; cheap if few. Not to be written.
@@ -244,17 +231,17 @@ class RecordFile:
         Raises:
             OSError: the file cannot be read (any more).
         """
-        size = self.header.kind.record_bytes
+        size = self.kind.record_bytes
         with _opened(self.path) as file:
             data = os.pread(file, count * size, HEADER_BYTES + first * size)
-        records: Rows = np.frombuffer(data, dtype=self.header.kind.dtype, count=len(data) // size)
+        records: Rows = np.frombuffer(data, dtype=self.kind.dtype, count=len(data) // size)
         fits = records["seq"] == np.arange(first + 1, first + 1 + len(records))
         return self._sound(records if fits.all() else records[: int(np.argmin(fits))])
 
     def _sound(self, records: Rows) -> Rows:
         """Whole records, with a number that nothing measures as one that was not measured: a damaged file is a reason
-        neither to compute without end nor to ask for all memory. So are fields that the run did not record."""
-        kind = self.header.kind
+        neither to compute without end nor to ask for all memory."""
+        kind = self.kind
         floats = [field.name for field in kind.fields if field.type == "f8"]
         words = records.view(np.int64).reshape(-1, kind.record_bytes // 8)[:, : len(kind.fields)]
         # The size of `NOT_MEASURED` is no number of 64 bits, and stays below all.
@@ -263,19 +250,17 @@ class RecordFile:
             counts = np.isin(records["what"], EventKind.COUNTS)
             beyond[:, kind.offset("value") // 8] |= counts & (records["value"].view(np.uint64) > EventKind.MOST_COUNTED)
         infinite = any(np.isinf(records[name]).any() for name in floats)
-        if not (infinite or self.unrecorded or beyond.any()):
+        if not (infinite or beyond.any()):
             return records
         sound = records.copy()
         sound.view(np.int64).reshape(-1, kind.record_bytes // 8)[:, : len(kind.fields)][beyond] = NOT_MEASURED
         for name in floats:
             sound[name][np.isinf(sound[name])] = NAN
-        for field in self.unrecorded:
-            sound[field.name] = field.missing
         return sound
 
     def chunks(self, first: int = 0) -> Iterator[Rows]:
         """Read runs of whole records from number `first` (from 0) on, about a megabyte each. Not to be written."""
-        most = CHUNK_BYTES // self.header.kind.record_bytes
+        most = CHUNK_BYTES // self.kind.record_bytes
         count = most
         while count == most:
             records = self.read(first, most)
@@ -285,7 +270,7 @@ class RecordFile:
 
     def count(self) -> int:
         """Count the whole records without reading them: their numbers end where the file does."""
-        size = self.header.kind.record_bytes
+        size = self.kind.record_bytes
         with _opened(self.path) as file:
             low, high = 0, (os.fstat(file).st_size - HEADER_BYTES) // size
             # If the file is complete, the last one tells at once.
@@ -302,11 +287,11 @@ class RecordFile:
     def is_cut(self) -> bool:
         """Tell whether a file that was complete ends in the middle of a record."""
         size = self.path.stat().st_size - HEADER_BYTES
-        return self.header.closed and size % self.header.kind.record_bytes != 0
+        return self.closed and size % self.kind.record_bytes != 0
 
     def all(self) -> Records:
         """Read all records into memory at once."""
-        return read_all([self], self.header.kind)
+        return read_all([self], self.kind)
 
 
 def read_all(files: Sequence[RecordFile], kind: Kind) -> Records:

@@ -28,14 +28,13 @@ from weakref import WeakValueDictionary
 from .. import __version__
 from ..errors import RecordError
 from .comparison import COMPARISON_JSON
-from .files import OTHER_VERSION, as_a, put_text, read_json, read_object, write_json
-from .names import NAMES
+from .files import as_a, put_text, read_json, read_object, write_json
 from .notices import ARMED, LOADED, SAMPLER_NOTICES, TRAINING_NOTICES
-from .reader import Columns, RecordFile, RecordHeader, Records, Rows, read_all
+from .reader import Columns, RecordFile, Records, Rows, read_all
 from .scalars import SCALARS, WANTED
 from .schema import DEVICE, FORMAT_VERSION, HOST, KINDS, MEMORY, STEP, Kind
 from .secret import without_secrets
-from .stacks import STACKS, StackTable, read_stacks
+from .stacks import NAMES, STACKS, StackTable, read_stacks
 
 FORMAT = "whyidle-run"
 RUN_JSON = "run.json"
@@ -90,12 +89,6 @@ def sampled_devices(folder: Path) -> tuple[SampledDevice, ...] | None:
         return None
     known = [device for each in listed if (device := as_a(SampledDevice, each)) is not None]
     return tuple(device for device in known if device.power_limit_mw is None or device.power_limit_mw > 0)
-
-
-def sampled_driver(folder: Path) -> str | None:
-    """Read the version of the driver of the sampled devices; `None` where it was not noted."""
-    version = read_object(folder / DEVICES).get("driver")
-    return version if isinstance(version, str) and version else None
 
 
 @dataclass(frozen=True)
@@ -334,7 +327,9 @@ def _read_json(folder: Path) -> dict[str, Any]:
         raise RecordError(f"{path} is not a whyidle run.")
     if content.get("version") != FORMAT_VERSION:
         says = f"{path} has run format {content.get('version')}; this whyidle reads format {FORMAT_VERSION}."
-        raise RecordError(f"{says} {OTHER_VERSION}")
+        raise RecordError(
+            f"{says} Read it with the version that recorded it: {str(content.get('whyidle', 'unknown'))[:40]}."
+        )
     return content
 
 
@@ -375,7 +370,7 @@ class Run:
         if (kind.name, None) not in opened:
             every = opened[kind.name, None] = self._open(kind)
             for file in every:
-                for who in ((file.header.rank, file.header.pid), file.header.rank):
+                for who in ((file.rank, file.pid), file.rank):
                     opened.setdefault((kind.name, who), []).append(file)
         return opened.get((kind.name, writer), [])
 
@@ -385,14 +380,9 @@ class Run:
             for path in sorted(self.folder.glob("*-*.rec"), key=lambda path: path.name):
                 paths.setdefault(path.name.partition("-")[0], []).append(path)
         files = []
-        told = self.info.get("fields")
-        named = told.get(kind.name) if isinstance(told, dict) else None
-        names = {each[0] for each in named if isinstance(each, list) and each} if isinstance(named, list) else None
-        unrecorded = [each for each in kind.fields if names is not None and each.name not in names]
         for path in self.record_files.paths.get(kind.name, []):
             try:
                 files.append(RecordFile(path))
-                files[-1].unrecorded = unrecorded
                 if files[-1].is_cut():
                     self.damaged.append(f"{path} is cut short: these figures lack the rest of it.")
             except RecordError as error:
@@ -404,8 +394,8 @@ class Run:
         files = self.files(STEP)
         if not files:
             return None
-        header = max(files, key=RecordFile.count).header
-        return header.rank, header.pid
+        file = max(files, key=RecordFile.count)
+        return file.rank, file.pid
 
     def records(self, kind: Kind, writer: Writer | None = None) -> Records:
         """Read all records of one kind, files one after another; of one writer or of all. Not to be written: as long as
@@ -421,9 +411,9 @@ class Run:
             self.record_files.sampled.append(records)
         return records
 
-    def chunks(self, kind: Kind) -> Iterator[tuple[RecordHeader, Rows]]:
-        """Read all records of one kind about a megabyte at a time, each array with the header of its file."""
-        return ((file.header, chunk) for file in self.files(kind) for chunk in file.chunks())
+    def chunks(self, kind: Kind) -> Iterator[tuple[RecordFile, Rows]]:
+        """Read all records of one kind about a megabyte at a time, each array with its file."""
+        return ((file, chunk) for file in self.files(kind) for chunk in file.chunks())
 
     @property
     def stacks(self) -> StackTable:
@@ -434,7 +424,7 @@ class Run:
 
     def dropped(self) -> int:
         """Count the records that could not be stored, over all files."""
-        return sum(f.header.dropped for kind in KINDS.values() for f in self.files(kind))
+        return sum(f.dropped for kind in KINDS.values() for f in self.files(kind))
 
 
 def open_run(folder: Path) -> Run:
@@ -450,9 +440,11 @@ def open_run(folder: Path) -> Run:
             info = info | {key: process.info[key] for key in ("device", "torch", "python") if process.info.get(key)}
             break
     device = info.get("device")
-    if isinstance(device, dict) and device.get("kind") == "cuda" and (driver := sampled_driver(folder)):
-        # Only the sampler asks it.
-        info = info | {"device": device | {"driver": driver}}
+    if isinstance(device, dict) and device.get("kind") == "cuda":
+        # Only the sampler asks the driver's version.
+        driver = read_object(folder / DEVICES).get("driver")
+        if isinstance(driver, str) and driver:
+            info = info | {"device": device | {"driver": driver}}
     return Run(folder, info)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAGIC = b"STALLREC"
 NOT_MEASURED = -(2**63)
 """The `i8` value of a field that was not measured: the smallest one, which no clock or counter reaches."""
@@ -43,11 +43,6 @@ class Field:
     def unit(self) -> str:
         """Read off the end of the name, where every field carries its unit."""
         return next((unit for ending, unit in _UNITS if self.name.endswith(ending)), "count")
-
-    @property
-    def missing(self) -> float | int:
-        """What stands for a value that was not measured."""
-        return NAN if self.type == "f8" else NOT_MEASURED
 
 
 _ANY = ("value", "batch", "stream", "slowest_index", "slowest_name", "name", "fingerprint", "stack")
@@ -85,7 +80,7 @@ class Kind:
 
     def missing(self) -> Row:
         """Make a body of which nothing has been measured yet."""
-        return [f.missing for f in self.fields[1:]]
+        return [NAN if f.type == "f8" else NOT_MEASURED for f in self.fields[1:]]
 
     def row(self, **values: float | None) -> Row:
         """Make a body of which `values` were measured. `None`, and what no `i8` can hold, stays not measured: NVML
@@ -235,16 +230,13 @@ DEVICE = Kind(
     Field("device", "number of the device among those of the run, from 0"),
     Field("window_ns", "length of the utilisation window"),
     Field("utilisation_pct", "share of the window in which any kernel ran (NVML utilisation)", "f8"),
-    Field("memory_util_pct", "share of the window in which device memory was read or written", "f8"),
     Field("sm_active_pct", "multiprocessors with work, averaged over the window (GPM)", "f8"),
-    Field("sm_occupancy_pct", "warps resident of those possible (GPM)", "f8"),
     Field("tensor_active_pct", "tensor cores active (GPM)", "f8"),
     Field("dram_active_pct", "device memory bandwidth used (GPM)", "f8"),
     Field("memory_used_bytes", "device memory in use by all processes"),
     Field("memory_total_bytes", "device memory"),
     Field("power_mw", "power draw"),
     Field("sm_clock_mhz", "multiprocessor clock"),
-    Field("memory_clock_mhz", "memory clock"),
     Field("temperature_c", "GPU temperature"),
     Field("throttle_reasons", "NVML bit mask of clock event reasons"),
     Field("power_capped_ns", "cumulative time held down by the power cap"),
@@ -260,7 +252,7 @@ DEVICE = Kind(
     Field("pcie_max_generation", "PCIe link generation that device and slot are capable of"),
     Field("pcie_max_width", "PCIe link width that device and slot are capable of"),
 )
-"""One look at an accelerator by the sampler. A utilisation ring sets only the first four fields."""
+"""One look at an accelerator by the sampler."""
 
 HOST = Kind(
     "host",
@@ -275,15 +267,12 @@ HOST = Kind(
     Field("main_cpu_ns", "cumulative CPU time of the training process alone"),
     Field("run_queue_ns", "cumulative time the tree's threads waited for a CPU"),
     Field("tree_processes", "processes in the tree"),
-    Field("tree_threads", "threads in the tree"),
     Field("tree_rss_bytes", "resident memory of the tree, shared pages counted once per process"),
     Field("tree_pss_bytes", "resident memory of the tree, shared pages divided"),
     Field("read_chars_bytes", "cumulative bytes the tree read, from cache or storage"),
     Field("read_storage_bytes", "cumulative bytes the tree read from storage"),
     Field("major_faults", "cumulative page faults of the tree that needed I/O"),
     Field("minor_faults", "cumulative page faults of the tree that did not"),
-    Field("cpu_pressure_us", "cumulative PSI cpu some"),
-    Field("io_pressure_us", "cumulative PSI io some"),
     Field("memory_pressure_us", "cumulative PSI memory some"),
     Field("throttled_us", "cumulative time the cgroup was throttled"),
     Field("throttled_periods", "cumulative periods in which the cgroup was throttled"),
@@ -291,7 +280,6 @@ HOST = Kind(
     Field("shm_total_bytes", "/dev/shm size"),
     Field("memory_available_bytes", "memory that could still be given, by the machine and its control groups' limits"),
     Field("sampler_cpu_ns", "cumulative CPU time of the sampler itself"),
-    Field("main_threads", "threads in the training process"),
     Field("main_thread_queue_ns", "cumulative time its first thread, which normally trains, waited for a CPU"),
     Field("main_rss_bytes", "resident memory of the training process alone"),
     Field("tree_private_bytes", "of the tree's resident memory what each process has for itself"),
@@ -375,7 +363,6 @@ class StepFlag:
     """The step's batch was not computed with, so it has no device stamps."""
     MARKS_DROPPED = 128
     """No device stamps: when its computation began, as many steps were still to run as can wait for their stamps."""
-    # 512 and 1024 are those of `run --headroom`, of older versions.
     FORWARD_AFTER = 2048
     """A forward pass, or most of it, ran after the step's optimizer or backward pass, and before the next fetch."""
     NEW_SHAPE = 4096
@@ -437,7 +424,6 @@ class EventKind:
     """At the end of a recording: the device has done everything that was queued; `t_ns` on the device's clock."""
     PHASE = 15
     """A phase that the program marks; lasts. Value: number of its name in the run's names."""
-    # 16 and 17 are those of `run --headroom`, of older versions.
     PYTHON_THREADS = 18
     """Value: CPU time that other Python threads of the training process have used so far, ns. About once a second."""
     ALLOCATOR_RETRIES = 19

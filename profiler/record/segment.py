@@ -243,8 +243,8 @@ class RecordSink:
             found = None
             with contextlib.suppress(RecordError):
                 found = RecordFile(self.path)
-            if found is not None and found.header.kind is self.kind:
-                self._header = found.header.dropped, int(found.header.closed)
+            if found is not None and found.kind is self.kind:
+                self._header = found.dropped, int(found.closed)
                 if slot:
                     self._behind = found.count() - self._done
             elif os.fstat(file).st_size and not slot:

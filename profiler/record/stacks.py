@@ -1,9 +1,12 @@
-"""Stacks that STACK records point to by number: `stacks.jsonl` in the run folder.
+"""What records point to by number: stacks in `stacks.jsonl`; in `names.tsv` names of transforms and of files of slow
+samples.
+
+A number is computed from what it stands for, so that processes which never meet agree on it. Lines are only appended,
+each with a single write: one that is torn is left out.
 
 A stack is the number of its innermost call; each call names the one that it was made from, so that what stacks share
-is written once. Numbers are computed from what they stand for: processes which never meet agree on them. Lines are only
-appended, each with a single write: one that is torn is left out. The lines of source are kept as they were when they
-were seen. All of it comes from another program's memory and files: it is read as data, leniently.
+is written once. The lines of source are kept as they were when they were seen. All of it comes from another program's
+memory and files: it is read as data, leniently.
 """
 
 from __future__ import annotations
@@ -16,10 +19,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .files import add_lines, open_recorded, plain, read_lines
+from .files import MOST_DIGITS, add_lines, open_recorded, plain, read_lines
 from .schema import NOT_MEASURED
 from .secret import LEFT_OUT, line_without_secrets
 
+NAMES = "names.tsv"
+LONGEST_NAME = 300
+"""Characters; of longer names the end is kept, which tells paths apart."""
+MOST_NAME_BYTES = 2 << 20
+"""No names are added to a file this large."""
 STACKS = "stacks.jsonl"
 MOST_BYTES = 16 << 20
 """No calls are added to a file this large."""
@@ -30,6 +38,43 @@ MOST_AT_A_LOOK = 256 << 10
 """Bytes that a follower reads at a look: about 1500 calls."""
 MOST_DEPTH = 512
 """Calls of a stack that are read: a damaged file may go in circles."""
+
+
+def _number_of(text: bytes) -> int:
+    """Compute the number that stands for a text: 63 bits, the same everywhere."""
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
+
+
+class Names:
+    """Appends names, each once. Never raises."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._said: set[int] = set()
+
+    def number(self, text: str) -> int:
+        """Give the number of a name, which is in the file from now on; `NOT_MEASURED` where that is not possible."""
+        line = " ".join(plain(text).split())
+        if len(line) > LONGEST_NAME:
+            line = "…" + line[1 - LONGEST_NAME :]
+        with contextlib.suppress(UnicodeError):
+            number = _number_of(line.encode())
+            if number in self._said or add_lines(
+                self._folder, NAMES, f"{number}\t{line}\n", MOST_NAME_BYTES, once=True
+            ):
+                self._said.add(number)
+                return number
+        return NOT_MEASURED
+
+
+def read_names(folder: Path) -> dict[int, str]:
+    """Read all names of a run folder by number; lines that are none are left out. Raises as `open_recorded` does."""
+    names = {}
+    for line in read_lines(folder / NAMES):
+        number, tab, text = line.partition(b"\t")
+        if tab and number.isdigit() and len(number) <= MOST_DIGITS:
+            names[int(number)] = plain(text.decode(errors="replace"))
+    return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +110,7 @@ class StackNames:
             key = at, call.file, call.function, call.line
             known = self._said.get(key)
             if known is None:
-                told = "\0".join(map(str, key)).encode(errors="surrogateescape")
-                known = int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "little") >> 1
+                known = _number_of("\0".join(map(str, key)).encode(errors="surrogateescape"))
                 fresh.append((key, known))
                 line = {"call": known, "from": at, "function": plain(call.function)[:MOST_TEXT]}
                 line |= {"file": plain(call.file)[:MOST_PATH], "line": call.line}

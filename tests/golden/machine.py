@@ -52,8 +52,6 @@ def other(pid: int) -> int:
 
 def _settle_run(path: Path, number: int) -> None:
     info = json.loads(path.read_text())
-    if str(info.get("format", "")).startswith("stallscope"):
-        return
     began = BEGAN_NS + number * 60 * 10**9
     info["id"] = f"20260101-{number:06d}-abcdef"
     info["whyidle"] = "0.0.9"

@@ -6,7 +6,6 @@ A catalogue, in which whoever adds a cause looks for those it is to be told from
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,7 +21,6 @@ from support.planted_stacks import plant_stacks
 from support.stacks import FETCH, WORKER
 from whyidle.devices.conditions import Conditions
 from whyidle.devices.emulated import EmulatedSpec
-from whyidle.record.names import Names
 from whyidle.record.reader import Records
 from whyidle.record.run import SampledDevice, note_devices, open_run, update_run
 from whyidle.record.schema import (
@@ -40,7 +38,7 @@ from whyidle.record.schema import (
     StepFlag,
     ThreadState,
 )
-from whyidle.record.stacks import Call, StackNames
+from whyidle.record.stacks import Call, Names, StackNames
 from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step
 
 DATA = Path(__file__).parents[1] / "data"
@@ -465,8 +463,6 @@ BUILDERS: dict[str, Part] = {
         info(code=CODE, torch="2.9.0+cu130", cost=None),
         devices([SampledDevice(0, "made-up GPU", 700_000)], "570.86.15"),
     ),
-    # As an earlier version wrote it, under the program's earlier name.
-    "older-version": recording(lambda run: shutil.copytree(DATA / "v1" / "starved", run)),
     # Of most steps the hooks looked at none.
     "thinned": recording(
         trains(steps(120, fetch_ns=4 * MS)), sets(skipped=0, skipped_samples=0, overhead_ns=20_000), left_out

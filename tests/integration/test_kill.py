@@ -118,7 +118,7 @@ def test_kill_at_any_moment_loses_at_most_the_step_in_flight(tmp_path: Path, wri
         receiver.close()
         (path,) = folder.glob("step-*.rec")
         records = RecordFile(path)
-        assert not records.header.closed
+        assert not records.closed
         steps = records.all()
         # `promised` steps had ended; one more may have been stored before the count was.
         assert least <= promised <= len(steps) <= promised + 1

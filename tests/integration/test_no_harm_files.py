@@ -22,12 +22,11 @@ from support.runs import WHYIDLE, mistaken, run
 from whyidle.commands.main import main
 from whyidle.record import scalars
 from whyidle.record.files import read_json
-from whyidle.record.names import Names
 from whyidle.record.notices import Notices
 from whyidle.record.run import create_run
 from whyidle.record.schema import NOT_MEASURED
 from whyidle.record.secret import LEFT_OUT
-from whyidle.record.stacks import Call, StackNames
+from whyidle.record.stacks import Call, Names, StackNames
 from whyidle.scenarios.planted import Step, train
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root may take rights from a process")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from support.repository import git
 from support.terminals import alive
 from whyidle.commands import run as run_command
 from whyidle.commands.main import main
+from whyidle.record import code
 from whyidle.record.code import CodeRevision
 
 TRAINING = "print('out')\n"
@@ -42,14 +42,12 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     happen here."""
 
     class Patient(CodeRevision):
-        def __init__(self, command: Sequence[str]) -> None:
-            super().__init__(command, most_seconds=1000)
-
         def found(self) -> dict[str, Any] | None:
             if self.process is not None:
                 self.process.wait(100)
             return super().found()
 
+    monkeypatch.setattr(code, "IN_TIME", ())
     monkeypatch.setattr(run_command, "CodeRevision", Patient)
 
 

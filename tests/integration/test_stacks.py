@@ -22,7 +22,7 @@ import pytest
 
 from support.fakes.driver import wait_for
 from whyidle.capture.sampler.stack_looks import StackLooks
-from whyidle.capture.sampler.stack_options import StackOptions
+from whyidle.capture.sampler.start import StackOptions
 from whyidle.capture.sampler.tree import ProcessTree
 from whyidle.capture.stacks import spy as module
 from whyidle.capture.stacks.spy import NoStacks, Spy, why_none

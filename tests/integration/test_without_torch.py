@@ -6,7 +6,6 @@ A laptop that reads a server's recording is one, and so is any that whyidle is i
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -26,7 +25,6 @@ from whyidle.scenarios.registry import NAMES
 from whyidle.tune.result import TuningFile
 
 ROOT = Path(__file__).parents[2]
-RECORDED = ROOT / "tests" / "data" / "v1" / "starved"
 ABSENT = ("torch", "torchvision", "PIL", "spdl", "lmdb")
 WAY_OUT = "pip install 'whyidle[studies]'"
 
@@ -66,10 +64,10 @@ class Said:
 
 
 READ = {
-    "report {run}": "input.cpu_exhausted",
-    "report {run} --json": '"cause": "input.cpu_exhausted"',
-    "report {run} --format markdown": "input.cpu_exhausted",
-    "live {run} --once": "step",
+    "report {one}": "input.serial",
+    "report {one} --json": '"cause": "input.serial"',
+    "report {one} --format markdown": "input.serial",
+    "live {one} --once": "step",
     "diff {one} {two}": "No proven difference in speed",
     "check {one} --against {two} --max-regression 50": "all 3 checks hold",
     "compare {one} {two}": "samples/s",
@@ -78,9 +76,9 @@ READ = {
 }
 """Command → what it prints."""
 WRITTEN = {
-    "report {run} --format html -o page.html": "page.html",
-    "report {run} --format trace -o trace.json": "trace.json",
-    "report {run} --format csv -o tables/": "tables/steps.csv",
+    "report {one} --format html -o page.html": "page.html",
+    "report {one} --format trace -o trace.json": "trace.json",
+    "report {one} --format csv -o tables/": "tables/steps.csv",
     "report {compared} --format html -o compared.html": "compared.html",
     "report {tuned} --format html -o tuned.html": "tuned.html",
 }
@@ -108,7 +106,7 @@ print(json.dumps([told, [name for name in absent if importlib.util.find_spec(nam
 def comparison(folder: Path, **setting: object) -> Path:
     """One of a single cell and run, as `compare` keeps it."""
     folder.mkdir()
-    shutil.copytree(RECORDED, folder / "r0")
+    noisy(folder / "r0", np.random.default_rng(3))
     common = {
         "device": {"kind": "emulated", "name": "emulated:test", "title": "Test", "count": 1},
         "cpu_budget": 2,
@@ -127,7 +125,7 @@ def comparison(folder: Path, **setting: object) -> Path:
 def said(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Said]:
     """What each command answered there. All in one process: a fault in what one imports is a fault in all."""
     folder = tmp_path_factory.mktemp("recorded")
-    places = {name: folder / name for name in ("one", "two", "compared", "tuned", "mine")} | {"run": RECORDED}
+    places = {name: folder / name for name in ("one", "two", "compared", "tuned", "mine")}
     for seed, name in enumerate(("one", "two"), 1):
         noisy(places[name], np.random.default_rng(seed))
     comparison(places["compared"], scenario="ssd", net="ssd300")

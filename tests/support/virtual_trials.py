@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from whyidle.capture.sampler.stack_options import StackOptions
+from whyidle.capture.sampler.start import StackOptions
 from whyidle.matrix import matrix
 from whyidle.matrix.trial import TrialOutcome, TrialTarget
 from whyidle.record.run import update_run

@@ -397,7 +397,7 @@ def _cpus_left(run: Run, facts: Facts, workers: int) -> float:
     # What the job's other training threads used: they are of its tree, and yet leave less to this
     # training.
     peers = 0.0
-    for other in {(file.header.rank, file.header.pid) for file in run.files(STEP)} - {run.leading_writer()}:
+    for other in {(file.rank, file.pid) for file in run.files(STEP)} - {run.leading_writer()}:
         steps = run.records(STEP, other)
         inside = (steps["step_end_ns"] > window.begin_ns) & (steps["step_end_ns"] <= window.end_ns)
         peers += float(np.nansum(measured(steps["cpu_ns"][inside]))) / window.wall_ns

@@ -97,7 +97,7 @@ def unended(ranks: Sequence[int]) -> str:
 
 def _of_folder(run: Run) -> Iterator[RankProcess]:
     told = {(process.rank, process.pid): process for process in processes(run.folder)}
-    files = {(file.header.rank, file.header.pid): file for file in run.files(STEP)}
+    files = {(file.rank, file.pid): file for file in run.files(STEP)}
     host = run.info.get("host") or {}
     for writer in _chosen(sorted(told.keys() | files.keys()), files):
         process, file = told.get(writer), files.get(writer)
@@ -111,7 +111,7 @@ def _of_folder(run: Run) -> Iterator[RankProcess]:
             process.world_size if process is not None else None,
             wall_ns(said.get("clock")) or wall_ns(run.info.get("clock")),
             0,
-            file is not None and not file.header.closed and bool(run.info.get("ended")),
+            file is not None and not file.closed and bool(run.info.get("ended")),
             said.get("command"),
             isinstance(said.get("local_rank"), int),
         )

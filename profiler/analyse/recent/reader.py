@@ -108,7 +108,7 @@ def moments(kind: Kind, rows: Rows) -> Stamps:
 
 def last_rows(file: RecordFile, since_ns: int, least: int = 0) -> Rows:
     """The records of a file since a moment, and at least its last `least`; none if the file is gone."""
-    kind, size, count = file.header.kind, max(least, FIRST_READ), 0
+    kind, size, count = file.kind, max(least, FIRST_READ), 0
     with suppress(OSError):
         count = file.count()
         if kind.name not in STAMPED:
@@ -130,7 +130,7 @@ class LastRecords(RecordFile):
     """Some records of a file as if they were all that it holds."""
 
     def __init__(self, file: RecordFile, rows: Rows) -> None:
-        self.header, self.path = file.header, file.path
+        vars(self).update(vars(file))
         known: bool = file.complete if isinstance(file, LastRecords) else True
         self.complete: bool = known and len(rows) == file.count()
         """Whether they are all that it holds."""
@@ -238,13 +238,13 @@ class RecentReader:
         with suppress(ArithmeticError, LookupError, ValueError):
             analysis = analyse(run, briefly=True)
             view = replace(view, **_figures(analysis, run, now_ns), code=tuple(_code(run, analysis)))
-        lead = next((file.rows for file in steps if file.header.rank == view.rank), None)
+        lead = next((file.rows for file in steps if file.rank == view.rank), None)
         cause = view.verdict.cause if view.verdict is not None else None
         if cause != self._cause[0]:
             self._cause = cause, now_ns
         view = replace(
             view,
-            ranks=max(1, len({file.header.rank for file in whole.files(STEP)})),
+            ranks=max(1, len({file.rank for file in whole.files(STEP)})),
             rates=() if lead is None or view.samples_per_s is None else rates_of(lead),
             verdict_since_s=None if cause is None else (now_ns - self._cause[1]) / SECOND_NS,
         )
@@ -265,7 +265,7 @@ class RecentReader:
         """The last steps of each rank: a folder may hold several processes of it, the newest counts."""
         newest: dict[int, tuple[int, RecordFile]] = {}
         for file in whole.files(STEP):
-            known, rank = newest_ns(file) or 0, file.header.rank
+            known, rank = newest_ns(file) or 0, file.rank
             if rank not in newest or known > newest[rank][0]:
                 newest[rank] = known, file
         ranks = sorted(newest)[:: -(-len(newest) // MOST_RANKS) or 1]
@@ -282,14 +282,14 @@ class RecentReader:
             if file.count():
                 # A training that has just begun counts as a whole, with what was before its first step.
                 first = BEFORE_ALL if file.complete else int(file.rows["fetch_begin_ns"][0])
-                begins[file.header.rank, file.header.pid] = first
+                begins[file.rank, file.pid] = first
         first_ns = min(begins.values(), default=now_ns)
         since = {DEVICE: now_ns - HISTORY_S * SECOND_NS, STACK: now_ns - LOOKS_NS}
         since |= {HOST: since[DEVICE], MEMORY: since[DEVICE]}
         of_kind: dict[str, list[RecordFile]] = {STEP.name: list(kept)}
         for kind in KINDS.values():
             for each in whole.files(kind) if kind not in (STEP, SPAN) else ():
-                begin_ns = begins.get((each.header.rank, each.header.pid), first_ns)
+                begin_ns = begins.get((each.rank, each.pid), first_ns)
                 # A batch is prepared some time before the step that takes it.
                 begin_ns -= RECENT_NS if kind is BATCH else 0
                 rows = last_rows(each, min(since.get(kind, begin_ns), begin_ns))
@@ -318,7 +318,7 @@ def newest_ns(file: RecordFile) -> int | None:
     """The moment that the last record of a file tells of; `None` where there is none."""
     with suppress(OSError):
         rows = file.read(max(0, file.count() - 1), 1)
-        return int(moments(file.header.kind, rows)[0]) if len(rows) else None
+        return int(moments(file.kind, rows)[0]) if len(rows) else None
     return None
 
 
@@ -331,7 +331,7 @@ def _is_lost(steps: list[LastRecords], now_ns: int) -> bool:
     if last_ns is None or abs(now_ns - last_ns) < GONE_NS:
         return False
     # The clock begins at 0 when the machine is started anew.
-    return last_ns > now_ns or not any(Path(f"/proc/{file.header.pid % AGAIN}").exists() for file in steps)
+    return last_ns > now_ns or not any(Path(f"/proc/{file.pid % AGAIN}").exists() for file in steps)
 
 
 def of_whole_run(view: Snapshot, folder: Path) -> Snapshot:

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ...record.names import read_names
 from ...record.notices import read_notices
 from ...record.reader import Records
 from ...record.run import Run, Writer, is_run, open_run, runs_within
 from ...record.schema import BATCH, DEVICE, EVENT, HOST, MEMORY, PAUSE, STEP, EventKind, StepFlag
 from ...record.secret import left_out_note
-from ...record.stacks import left_out_of
+from ...record.stacks import left_out_of, read_names
 from ..causes.diagnosis import verdict_of, without_steps
 from ..causes.finding import Finding
 from ..intervals import clip, total

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from ...record import schema
-from ...record.names import read_names
 from ...record.reader import Records
 from ...record.run import Run, Writer
 from ...record.schema import NOT_MEASURED, EventKind, LoaderFlag, PauseKind, StepFlag
+from ...record.stacks import read_names
 from ..predict.advice import Advice
 from ..shares import MOSTLY
 from ..where.looks import ProcessLooks
@@ -343,7 +343,7 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
         exclusion=loader_stats.exclusion_of(window, batches, looks),
         clock_uncertainty_ns=or_nan(last_told(events, EventKind.CLOCK_UNCERTAINTY)),
         cut_steps=cut,
-        other_processes=sum(f.header.pid != mine[1] and f.count() > 0 for f in run.files(schema.STEP, mine[0])),
+        other_processes=sum(f.pid != mine[1] and f.count() > 0 for f in run.files(schema.STEP, mine[0])),
         overhead_ns=float(np.median(steps["overhead_ns"])),
         startup=startup_of(window, events, batches, bool(info.get("trial"))),
         wasted=loader_stats.wasted_samples_of(window, contents, iterable, queued),

@@ -22,8 +22,7 @@ from ...record.secret import without_secrets
 from ..sampler.procfs import command_of, is_python, read
 from ..sampler.schedule import NS_PER_S, Cadence
 from ..sampler.stack_looks import StackLooks
-from ..sampler.stack_options import StackOptions
-from ..sampler.start import start_sampler
+from ..sampler.start import StackOptions, start_sampler
 from ..sampler.tree import Member, ProcessTree
 from ..stacks.spy import NoStacks
 from .target import OURS, Target, device_kind, rank_of, state_of

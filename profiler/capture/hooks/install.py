@@ -13,7 +13,7 @@ import torch
 from ...devices.choose import choose
 from ...devices.emulated import EmulatedDevice
 from ...devices.protocol import Device
-from ...record.names import Names
+from ...record.stacks import Names
 from ..session import Session
 from .compiles import CompileHook, leave_uncompiled
 from .copies import CopyHook, DeviceHook

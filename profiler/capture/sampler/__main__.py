@@ -21,7 +21,7 @@ import socket  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 from .loop import record  # noqa: E402
-from .stack_options import StackOptions  # noqa: E402
+from .start import StackOptions  # noqa: E402
 
 HIGHEST_RATE = 50.0
 

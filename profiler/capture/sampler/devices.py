@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ...devices.conditions import Conditions
 from ...errors import RecordError
-from ...record.files import read_object
+from ...record.files import as_a, read_object
 from ...record.reader import RecordFile, Rows
 from ...record.run import RUN_JSON, note_devices, processes
 from ...record.schema import DEVICE, NOT_MEASURED, SPAN, STEP, Kind, Row, SpanKind
@@ -75,19 +75,9 @@ class RunDevice:
 
     @classmethod
     def of(cls, info: dict[str, Any]) -> RunDevice:
-        """Read leniently: the file is written by another process, perhaps of another version."""
-        device = info.get("device")
-        if not isinstance(device, dict) or not isinstance(device.get("kind"), str):
-            # Where nothing trains, nothing will name a device: all GPUs are looked at.
-            return cls("cuda" if info.get("watching") else None)
-        uuids, count, memory = (device.get(key) for key in ("uuids", "count", "memory_bytes"))
-        return cls(
-            device["kind"],
-            tuple(map(str, uuids)) if isinstance(uuids, list) else (),
-            count if isinstance(count, int) and count > 0 else 1,
-            memory if isinstance(memory, int) else None,
-            Conditions.of(device.get("conditions")),
-        )
+        """Read the device that run.json, or a process of the training, names."""
+        # Where nothing trains, nothing will name a device: all GPUs are looked at.
+        return as_a(cls, info.get("device")) or cls("cuda" if info.get("watching") else None)
 
 
 class EmulatedSource:
@@ -161,7 +151,7 @@ class EmulatedSource:
                 for records in file.chunks(seen):
                     seen += len(records)
                     self._files[path] = file, seen
-                    yield records, file.header.pid
+                    yield records, file.pid
 
 
 class Devices:

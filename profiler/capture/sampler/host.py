@@ -94,10 +94,8 @@ class Host:
             **totals,
             **self._pss.step(now_ns, alive),
             "main_cpu_ns": tree.main_cpu_ns,
-            "main_threads": tree.main_threads,
             "main_thread_queue_ns": tree.main_thread_queue_ns if scanned else None,
             "tree_processes": len(alive),
-            "tree_threads": sum(m.stat.threads for m in alive),
             "tree_rss_bytes": sum(m.stat.rss_bytes for m in alive),
             "main_rss_bytes": next((m.stat.rss_bytes for m in alive if m.pid == self._pid), None),
         }
@@ -110,14 +108,13 @@ class Host:
         swap, unused = memory.get(b"SwapTotal"), memory.get(b"SwapFree")
         could_give = [1024 * memory[name] for name in (b"MemAvailable",) if name in memory]
         could_give += [self._left_bytes] if self._left_bytes is not None else []
-        pressure = {name: parse_pressure(read(f"{self._proc}/pressure/{name}")) for name in ("cpu", "io", "memory")}
         return {
             "machine_busy_pct": busy,
             "machine_iowait_pct": iowait,
             "steal_pct": steal,
             "memory_available_bytes": min(could_give, default=None),
             "swap_used_bytes": None if swap is None or unused is None else (swap - unused) * 1024,
-            **{f"{name}_pressure_us": stalled for name, stalled in pressure.items()},
+            "memory_pressure_us": parse_pressure(read(f"{self._proc}/pressure/memory")),
         }
 
     def _look_at_memory(self, now_ns: int) -> Row | None:

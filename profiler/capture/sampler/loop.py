@@ -23,7 +23,7 @@ from .host import Host
 from .receiver import Receiver
 from .schedule import NS_PER_S, Beat
 from .stack_looks import StackLooks
-from .stack_options import StackOptions
+from .start import StackOptions
 
 CANNOT_RECORD = 1
 """Exit code: the run folder cannot be written, or another sampler records into it."""

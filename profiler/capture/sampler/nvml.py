@@ -22,7 +22,7 @@ from ...record.schema import DEVICE, Row
 from .schedule import NS_PER_S, Cadence
 
 Say = Callable[[str], None]
-SM, MEM, CORE = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_TEMPERATURE_GPU
+SM, CORE = pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU
 Values = dict[str, float | None]
 Call = Callable[[Any], Any]
 """A question to the driver about the device whose handle it is given."""
@@ -214,7 +214,7 @@ def words(code: int) -> str:
     return str(pynvml.NVMLError(code))
 
 
-METRICS = {2: "sm_active_pct", 3: "sm_occupancy_pct", 5: "tensor_active_pct", 10: "dram_active_pct"}
+METRICS = {2: "sm_active_pct", 5: "tensor_active_pct", 10: "dram_active_pct"}
 """NVML_GPM_METRIC_… number → DEVICE field."""
 SHORTEST_WINDOW_NS = 100_000_000
 """The driver refreshes its counters this often."""
@@ -282,21 +282,6 @@ MEANINGS = {
     UNAVAILABLE: "that it is no longer available",
     RECOVERY: "that it needs a reset or a reboot",
 }
-XIDS = {
-    13: "exception in a kernel",
-    31: "memory page fault of a kernel",
-    43: "a program's channel was stopped",
-    48: "uncorrectable memory error (ECC)",
-    63: "memory row or page retired",
-    64: "memory row or page could not be retired",
-    74: "NVLink error",
-    79: "the GPU has fallen off the bus",
-    94: "memory error contained to one program",
-    95: "memory error that was not contained",
-    119: "the GPU's own processor (GSP) does not answer",
-    120: "error of the GPU's own processor (GSP)",
-}
-"""The commonest of the numbers in NVIDIA's list of Xid errors."""
 MOST_AT_ONCE = 16
 MOST_SENTENCES = 20
 
@@ -347,7 +332,7 @@ class CriticalErrors:
         self._said.add(key)
         what = MEANINGS.get(kind, f"event {kind:#x}")
         if kind == XID:
-            what = f"Xid {number} ({XIDS[number]})" if number in XIDS else f"Xid {number}"
+            what = f"Xid {number} (NVIDIA's list of Xid errors says what that is)"
         name = "A GPU of the run" if device is None else f"GPU {device} of the run"
         seconds = (now_ns - self._start_ns) / NS_PER_S
         self._gateway.say(f"{name} reported {what}, {seconds:.0f} s after sampling began.")
@@ -380,7 +365,7 @@ def _processes(found: Sequence[Any]) -> Values:
 
 UTILISATION = GpuFigures(
     RATES,
-    lambda rates: {"utilisation_pct": rates.gpu, "memory_util_pct": rates.memory},
+    lambda rates: {"utilisation_pct": rates.gpu},
     lambda h: pynvml.nvmlDeviceGetUtilizationRates(h),
 )
 STATE = (
@@ -397,9 +382,6 @@ STATE = (
         "sm_clock_max_mhz",
         lambda h: pynvml.nvmlDeviceGetMaxClockInfo(h, SM),
         highest_of="sm_clock_mhz",
-    ),
-    GpuFigures(
-        "the memory clock", "memory_clock_mhz", lambda h: pynvml.nvmlDeviceGetClockInfo(h, pynvml.NVML_CLOCK_MEM)
     ),
     GpuFigures("temperature", "temperature_c", lambda h: pynvml.nvmlDeviceGetTemperature(h, CORE)),
     GpuFigures(
@@ -446,15 +428,11 @@ FIELDS = {
     THERMAL: "time held down by temperature",
 }
 VALUE_TYPES = {
-    pynvml.NVML_VALUE_TYPE_DOUBLE: ("dVal", 64),
     pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: ("uiVal", 32),
     pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: ("ulVal", 64),
     pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: ("ullVal", 64),
-    pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: ("sllVal", 64),
-    5: ("siVal", 32),
-    6: ("usVal", 16),
 }
-"""Type of an NVML value → the member of the union that it is, and its width: the modulus at which a counter wraps."""
+"""Type of a counter → the member of the union that it is, and its width: the modulus at which it wraps."""
 
 
 class NvmlSource:

@@ -75,7 +75,6 @@ class ProcessStat:
     """User and system time, with that of threads that have ended."""
     minor_faults: int
     major_faults: int
-    threads: int
     rss_bytes: int
 
 
@@ -92,7 +91,6 @@ def parse_stat(text: bytes | None) -> ProcessStat | None:
             cpu_ns=(int(fields[11]) + int(fields[12])) * TICK_NS,
             minor_faults=int(fields[7]),
             major_faults=int(fields[9]),
-            threads=int(fields[17]),
             rss_bytes=int(fields[21]) * PAGE_BYTES,
         )
     except (IndexError, ValueError):

@@ -25,7 +25,7 @@ from ..stacks.thread_state import Gone, thread_state
 from ..stacks.trace import SpyTrace
 from .procfs import is_python, names, parse_stat, read
 from .schedule import NS_PER_S, Cadence
-from .stack_options import StackOptions
+from .start import StackOptions
 from .tree import Member
 
 MOST_OF_CPU = {True: 0.009, False: 0.006}

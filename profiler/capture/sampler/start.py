@@ -6,16 +6,36 @@ import contextlib
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from ...record.notices import SAMPLER_NOTICES
 from .receiver import listen
-from .stack_options import NO_STACKS, StackOptions
 
 MODULE = "whyidle.capture.sampler"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """numpy would start a thread per CPU for algebra the sampler does not do."""
+
+
+@dataclass(frozen=True)
+class StackOptions:
+    """Which stacks are looked at."""
+
+    rate: float = 10.0
+    """Looks at a training a second; 0: none at all."""
+    source: bool = True
+    """Whether lines of source are kept."""
+    within: bool = True
+    """Whether processes look at their own stacks where the sampler may not look into them."""
+
+    def arguments(self) -> list[str]:
+        """For the sampler's command line."""
+        off = [("--no-source", self.source), ("--not-within", self.within)]
+        return ["--stacks", str(self.rate), *(name for name, wanted in off if not wanted)]
+
+
+NO_STACKS = StackOptions(rate=0.0)
 
 
 class Sampler:

@@ -41,8 +41,6 @@ class ProcessTree:
         """Whether threads list their children; kernels without checkpoint support do not."""
         self.main_cpu_ns: int | None = None
         """CPU time of the root process; kept after its end."""
-        self.main_threads: int | None = None
-        """Threads of the root process, while it lives."""
         self.main_thread_queue_ns: int | None = None
         """What the root process's first thread waited for a CPU, when last scanned; kept after its end."""
 
@@ -55,7 +53,6 @@ class ProcessTree:
         if not self.seen:
             self.seen = self._admit(self._root)
             self._children_files = read(f"{self._proc}/{self._root}/task/{self._root}/children") is not None
-        self.main_threads = None
         for member in list(self._members.values()):
             stat = self._stat(member.pid)
             if stat is None or stat.started != member.stat.started:
@@ -102,7 +99,6 @@ class ProcessTree:
         }
         if member.pid == self._root:
             self.main_cpu_ns = stat.cpu_ns
-            self.main_threads = None if stat.ended else stat.threads
         if not stat.ended:
             # A failed read keeps the last value, so that the sum does not fall.
             io = parse_pairs(read(f"{self._proc}/{member.pid}/io"))

@@ -23,8 +23,8 @@ from torch.compiler import is_dynamo_compiling
 from torch.utils.data import ConcatDataset, Subset
 
 from ...native import FetchTimerBase
-from ...record.names import Names
 from ...record.schema import BATCH, NOT_MEASURED
+from ...record.stacks import Names
 from ..hidden import forget_frame
 from ..hooks.parts import bytes_of, samples_of
 from ..hooks.switch import Switch, hand_on, ours

@@ -25,10 +25,10 @@ from torch.utils.data._utils import fetch as torch_fetch
 from torch.utils.data._utils import worker as torch_worker
 
 from ...errors import RecordError
-from ...record.names import Names
 from ...record.notices import TRAINING_NOTICES, Notices
 from ...record.schema import BATCH, CONTENT, NOT_MEASURED, TRANSFORM
 from ...record.segment import RecordWriter
+from ...record.stacks import Names
 from ..bootstrap import stack_options
 from ..hidden import forget_frame
 from ..hooks.fetches import ToldBatches

@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from ...errors import MissingExtra
 from ...record.files import plain
-from ...record.names import read_names
 from ...record.run import Run
 from ...record.schema import (
     BATCH,
@@ -38,6 +37,7 @@ from ...record.schema import (
     PauseKind,
     SpanKind,
 )
+from ...record.stacks import read_names
 
 Type = Literal["int", "float", "text"]
 
@@ -117,9 +117,9 @@ def about_of(info: Mapping[str, Any]) -> dict[str, str]:
 def _chunks(kind: Kind, runs: Sequence[Run], words: Mapping[int, str], named: str | None) -> Iterator[Chunk]:
     for run in runs:
         names = read_names(run.folder) if kind is EVENT or named else {}
-        for header, records in run.chunks(kind):
+        for file, records in run.chunks(kind):
             chunk: dict[str, Values] = {
-                **{name: np.full(len(records), getattr(header, name), dtype=np.int64) for name in ("rank", "pid")},
+                **{name: np.full(len(records), getattr(file, name), dtype=np.int64) for name in ("rank", "pid")},
                 **{each.name: records[each.name] for each in kind.fields},
             }
             if words:

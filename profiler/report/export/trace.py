@@ -27,10 +27,10 @@ from ...analyse.run.analysis import Analysis
 from ...analyse.timeline.timeline import Timeline, timelines
 from ...errors import WhyidleError
 from ...record.files import plain
-from ...record.names import read_names
 from ...record.reader import Records, measured
 from ...record.run import Run
 from ...record.schema import NOT_MEASURED, PAUSE, SPAN, EventKind, PauseKind, SpanKind
+from ...record.stacks import read_names
 from .steps import Axis, axis_of
 
 Event = dict[str, Any]

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyidle.capture.sampler.devices import MARGIN_NS, WINDOW_NS, EmulatedSource, RunDevice, busy_ns
+from whyidle.capture.sampler.devices import MARGIN_NS, WINDOW_NS, Devices, EmulatedSource, RunDevice, busy_ns
 from whyidle.devices.conditions import Conditions
+from whyidle.record.run import create_run
 from whyidle.record.schema import DEVICE, NOT_MEASURED, SPAN, STEP, Row, SpanKind
 from whyidle.record.segment import RecordWriter
 
@@ -144,11 +145,24 @@ def test_conditions_are_said_as_nvml_would_say_them(tmp_path: Path, reasons: int
         assert named(source.sample(t))[-1] == constant | held | {"t_ns": t}
 
 
+def test_the_device_that_run_json_names_is_followed_and_that_is_said(tmp_path: Path) -> None:
+    conditions = asdict(Conditions(sm_clock=0.5))
+    device = {"kind": "emulated", "title": "a device", "memory_bytes": 1000, "conditions": conditions}
+    folder, said = create_run(tmp_path / "run", {"device": device}), []
+    Emulation(folder).span(0.5, 1.0)
+    *windows, state = named(Devices(folder, said.append, START).sample(at(2)))
+    assert [window["utilisation_pct"] for window in windows] == [50, 0]
+    assert (state["memory_total_bytes"], state["sm_clock_mhz"]) == (1000, 750)
+    assert said == ["Accelerator figures are those of an emulated device, computed from its records."]
+
+
 def test_conditions_come_from_run_json_if_they_are_understood() -> None:
     conditions = Conditions(sm_clock=0.5, others=0.25)
     told = {"device": {"kind": "emulated", "conditions": asdict(conditions)}}
     assert RunDevice.of(told).conditions == conditions
-    assert RunDevice.of({"device": {"kind": "emulated", "conditions": {"sm_clock": None}}}).conditions is None
+    for device in (None, 7, {"kind": 3}, {"kind": "emulated", "conditions": {"sm_clock": 7}}):
+        assert RunDevice.of({"device": device}) == RunDevice()
+    assert RunDevice.of({"watching": True}) == RunDevice("cuda")
     assert RunDevice.of({"device": {"kind": "emulated"}}).conditions is None
 
 

@@ -125,9 +125,7 @@ NOTHING = dict.fromkeys(("tree_cpu_ns", "tree_rss_bytes", "main_cpu_ns", "read_c
                         99: {"cpu": 10_000},
                     }
                 ],
-                counted(
-                    136, 4, main_cpu_ns=100 * TICK_NS, run_queue_ns=15, tree_threads=5, tree_rss_bytes=5 * PAGE_BYTES
-                )
+                counted(136, 4, main_cpu_ns=100 * TICK_NS, run_queue_ns=15, tree_rss_bytes=5 * PAGE_BYTES)
                 | {"read_chars_bytes": 1050, "read_storage_bytes": 66, "minor_faults": 18, "major_faults": 10}
                 | {"t_ns": 0, "late_ns": 11},
             )
@@ -146,7 +144,7 @@ NOTHING = dict.fromkeys(("tree_cpu_ns", "tree_rss_bytes", "main_cpu_ns", "read_c
         # A zombie counts its time and is no process.
         (
             [ALONE | CHILD, ALONE | {20: {"parent": 10, "cpu": 53, "state": "Z", "io": None}}],
-            counted(153, 1, tree_threads=1, read_chars_bytes=500),
+            counted(153, 1, read_chars_bytes=500),
         ),
         # A number given to another process is none of a member.
         *(
@@ -184,26 +182,24 @@ def test_the_first_thread_of_the_training_is_told_apart_from_all_others(fake: Fa
     fake.process(20, 10, waits={20: 500, 21: 3})
     host = Host(10, 0, fake.root)
     values = sample(host, 0)
-    assert (values["main_threads"], values["tree_threads"]) == (3, 5)
     assert (values["main_thread_queue_ns"], values["run_queue_ns"]) == (40, 551)
     fake.process(10, waits={10: 90})
     # Threads are scanned seldom, and at the end.
     between = sample(host, S // 5)
-    assert (between["main_threads"], between["main_thread_queue_ns"], between["run_queue_ns"]) == (1, None, None)
+    assert (between["main_thread_queue_ns"], between["run_queue_ns"]) == (None, None)
     assert sample(host, S // 5, last=True)["main_thread_queue_ns"] == 90
     assert sample(host, 11 * S)["main_thread_queue_ns"] == 90
     fake.process(10, state="Z", waits={10: 90}, io=None)
-    assert sample(host, 12 * S)["main_threads"] is None
+    sample(host, 12 * S)
     fake.are({})
-    ended = sample(host, 23 * S)
-    assert (ended["main_threads"], ended["main_thread_queue_ns"]) == (None, 90)
+    assert sample(host, 23 * S)["main_thread_queue_ns"] == 90
 
 
 def test_missing_files_are_not_measured_rather_than_zero(fake: FakeRoot) -> None:
     fake.process(10, cpu=1, io=None)
     shutil.rmtree(fake.proc / "10" / "task")
     values = sample(Host(10, 0, fake.root), 0)
-    missing = "machine_busy_pct steal_pct run_queue_ns read_chars_bytes read_storage_bytes cpu_pressure_us"
+    missing = "machine_busy_pct steal_pct run_queue_ns read_chars_bytes read_storage_bytes memory_pressure_us"
     missing += " throttled_us shm_used_bytes memory_available_bytes"
     assert {name for name, value in values.items() if value is None} >= set(missing.split())
     assert values["tree_cpu_ns"] == TICK_NS
@@ -212,16 +208,14 @@ def test_missing_files_are_not_measured_rather_than_zero(fake: FakeRoot) -> None
 def test_machine_shares_are_those_between_two_looks(fake: FakeRoot) -> None:
     files = {
         "meminfo": "MemTotal: 100 kB\nMemAvailable:   40 kB\n",
-        "pressure__cpu": "some avg10=0.23 avg60=0.45 avg300=0.25 total=5149651\nfull avg10=0.00 total=3\n",
-        "pressure__io": "some avg10=0.00 avg60=0.00 avg300=0.00 total=17\n",
+        "pressure__memory": "some avg10=0.23 avg60=0.45 avg300=0.25 total=5149651\nfull avg10=0.00 total=3\n",
     }
     fake.machine("100 10 50 1000 40 5 5 20 90 0", **files)
     host = Host(10, 0, fake.root)
     first = sample(host, 0)
     assert (first["machine_busy_pct"], first["machine_iowait_pct"], first["steal_pct"]) == (None, None, None)
     assert first["memory_available_bytes"] == 40 * 1024
-    assert (first["cpu_pressure_us"], first["io_pressure_us"]) == (5149651, 17)
-    assert first["memory_pressure_us"] is None
+    assert first["memory_pressure_us"] == 5149651
     # 100 ticks passed: 30 busy, 20 iowait, 5 stolen, 45 idle.
     fake.machine("120 12 55 1045 60 7 6 25 95 0", **files)
     second = sample(host, S)

@@ -16,7 +16,7 @@ import pytest
 
 from support.fakes.driver import HEALTHY, NAMES, FakeDriver, Named
 from whyidle.commands.main import main
-from whyidle.record.run import SampledDevice, open_run, sampled_devices, sampled_driver
+from whyidle.record.run import SampledDevice, open_run, sampled_devices
 
 Looks = Callable[..., tuple[list[str], list[list[Named]]]]
 
@@ -44,13 +44,11 @@ def test_the_source_says_what_the_driver_says(looks: Looks, driver: FakeDriver) 
     assert len(states) == 3
     constant = {
         "utilisation_pct": 37,
-        "memory_util_pct": 21,
         "memory_used_bytes": 5_000_000_000,
         "memory_total_bytes": 80_000_000_000,
         "power_mw": 312_500,
         "sm_clock_mhz": 1755,
         "sm_clock_max_mhz": 1980,
-        "memory_clock_mhz": 2619,
         "temperature_c": 64,
         "throttle_reasons": 4,
     }
@@ -69,8 +67,8 @@ def test_the_source_says_what_the_driver_says(looks: Looks, driver: FakeDriver) 
     assert len(gpm) == 11
     for before_this, window in pairwise(gpm):
         assert window["window_ns"] == window["t_ns"] - before_this["t_ns"] == 200_000_000
-        shares = [window[n] for n in ("sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct")]
-        assert shares == [61.5, 12.25, 8.5, 33]
+        shares = [window[n] for n in ("sm_active_pct", "tensor_active_pct", "dram_active_pct")]
+        assert shares == [61.5, 8.5, 33]
     called = {name for name, _ in driver.calls()}
     assert not called & {"nvmlDeviceGetPcieThroughput", "nvmlDeviceGetComputeRunningProcesses_v3"}
 
@@ -104,7 +102,6 @@ def test_what_devices_and_driver_are_called_is_noted_once_and_what_is_refused_is
     _, notices = recorded(HEALTHY + script)
     devices = SampledDevice(0, "NVIDIA Fake 0", 700_000), SampledDevice(1, "NVIDIA Fake 1", None)
     assert sampled_devices(tmp_path / "run") == devices
-    assert sampled_driver(tmp_path / "run") == "570.133.20"
     assert open_run(tmp_path / "run").info["device"] == {"kind": "cuda", "uuids": [], "driver": "570.133.20"}
     assert "driver" not in notices.replace("This GPU or its driver", "")
     # What the training wrote is left as it is.
@@ -114,7 +111,6 @@ def test_what_devices_and_driver_are_called_is_noted_once_and_what_is_refused_is
 def test_a_driver_that_does_not_tell_its_version_has_none(recorded: Callable[..., Any], tmp_path: Path) -> None:
     rows, notices = recorded(HEALTHY + "fault nvmlSystemGetDriverVersion 3")
     assert any("power_mw" in row for row in rows)
-    assert sampled_driver(tmp_path / "run") is None
     assert "driver" not in open_run(tmp_path / "run").info["device"]
     assert "Not measured: the version of the driver." in notices
 
@@ -156,6 +152,7 @@ def test_counters_fall_back_to_the_older_thermal_one(looks: Looks) -> None:
 
 NOT_GIVEN = f"{REFUSES} (Not Supported)."
 PERMISSION = "The driver refuses it to this user (Insufficient Permissions); run as root"
+LISTED = "NVIDIA's list of Xid errors says what that is"
 WATCHED = "critical errors of the GPU (Xid, ECC), which the kernel log has"
 NO_GPU = "The NVIDIA driver shows no GPU here, so there are no accelerator figures."
 UNTOLD = 2**64 - 1
@@ -212,10 +209,10 @@ UNTOLD = 2**64 - 1
         ),
         # A metric that is missing leaves the others; what is no number is not measured.
         (
-            "gpm 61 -1 nan 4",
-            [f"Not measured: sm_occupancy_pct (GPM). {NOT_GIVEN}"],
-            "sm_occupancy_pct tensor_active_pct",
-            {"sm_active_pct": 61, "dram_active_pct": 4},
+            "gpm nan 12 -1 4",
+            [f"Not measured: tensor_active_pct (GPM). {NOT_GIVEN}"],
+            "sm_active_pct tensor_active_pct",
+            {"dram_active_pct": 4},
         ),
         (f"memory {UNTOLD} 80000000000", [], "memory_used_bytes", {"memory_total_bytes": 80_000_000_000}),
         (
@@ -236,8 +233,8 @@ UNTOLD = 2**64 - 1
         (
             "devices 2\nevent 1 8 79 3\nevent 1 8 79 4\nevent 0 8 4242 4\nevent 0 2 0 7",
             [
-                "GPU 1 of the run reported Xid 79 (the GPU has fallen off the bus), 2 s after sampling began.",
-                "GPU 0 of the run reported Xid 4242, 2 s after sampling began.",
+                f"GPU 1 of the run reported Xid 79 ({LISTED}), 2 s after sampling began.",
+                f"GPU 0 of the run reported Xid 4242 ({LISTED}), 2 s after sampling began.",
                 "GPU 0 of the run reported an uncorrectable memory error (ECC), 3 s after sampling began.",
             ],
             "",

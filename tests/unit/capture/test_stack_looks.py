@@ -23,7 +23,7 @@ from whyidle.capture.sampler.stack_looks import (
     STRETCH_NS,
     StackLooks,
 )
-from whyidle.capture.sampler.stack_options import StackOptions
+from whyidle.capture.sampler.start import StackOptions
 from whyidle.capture.sampler.tree import Member
 from whyidle.capture.stacks.spy import Look, NoStacks
 from whyidle.capture.stacks.trace import SpyTrace, ThreadStacks

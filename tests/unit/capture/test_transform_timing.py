@@ -25,7 +25,7 @@ from whyidle.capture.workers.batch_content import BatchContent
 from whyidle.capture.workers.counters import ThreadCounters
 from whyidle.capture.workers.fetch_timing import FetchTimer, TransformTiming
 from whyidle.capture.workers.hook import fetchers
-from whyidle.record.names import Names
+from whyidle.record.stacks import Names
 
 pytestmark = pytest.mark.usefixtures("nothing_compiled")
 

@@ -41,11 +41,11 @@ from whyidle.capture.workers.hook import (
     positions,
 )
 from whyidle.errors import RecordError
-from whyidle.record.names import Names
 from whyidle.record.reader import RecordFile, Records
 from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH, CONTENT, NOT_MEASURED
 from whyidle.record.segment import RecordWriter
+from whyidle.record.stacks import Names
 
 FIELDS = [field.name for field in BATCH.fields[1:]]
 PLAIN = TensorDataset(torch.zeros(8))

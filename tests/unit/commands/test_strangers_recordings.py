@@ -23,12 +23,11 @@ from whyidle.commands import roofline
 from whyidle.commands.main import main, parser
 from whyidle.errors import WhyidleError
 from whyidle.record.files import read_json
-from whyidle.record.names import NAMES
 from whyidle.record.notices import TRAINING_NOTICES
 from whyidle.record.reader import read_all
 from whyidle.record.run import DEVICES, IMAGE_FILES, RUN_JSON, open_run, runs_within, update_run
 from whyidle.record.schema import EVENT, HEADER_BYTES, HOST, NOT_MEASURED, EventKind, Kind
-from whyidle.record.stacks import STACKS
+from whyidle.record.stacks import NAMES, STACKS
 from whyidle.scenarios.planted import MS, PlantedWorkers, Step
 from whyidle.terminal import child
 

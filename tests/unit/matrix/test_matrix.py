@@ -10,7 +10,7 @@ import pytest
 
 from support.virtual_trials import VirtualServer
 from whyidle.analyse.cells.comparison import Cell
-from whyidle.capture.sampler.stack_options import NO_STACKS, StackOptions
+from whyidle.capture.sampler.start import NO_STACKS, StackOptions
 from whyidle.errors import RecordError, WhyidleError
 from whyidle.matrix.experiment import require_used
 from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder

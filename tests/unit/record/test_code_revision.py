@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from support.fakes.driver import wait_for
 from support.repository import git
+from whyidle.record import code
 from whyidle.record.code import CodeRevision
 
 
@@ -136,45 +138,30 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Cal
     return put
 
 
-def test_a_git_that_hangs_is_killed_with_what_it_started(fake: Callable[..., Any]) -> None:
+def test_a_git_that_hangs_is_killed_with_what_it_started(
+    fake: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the time is up, and when the command has ended before."""
     stats = fake("sleep 1000 & sleep 1000")
 
-    def is_alive(group: int) -> bool:
+    def alive() -> list[str]:
+        found = []
         for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                state, _, of = stat.read_text().rpartition(") ")[2].split()[:3]
-            except (OSError, ValueError):
-                continue
-            if int(of) == group and state not in "ZX":
-                return True
-        return False
+            with suppress(OSError, ValueError):
+                state, _, group = stat.read_text().rpartition(") ")[2].split()[:3]
+                found += [group] if state not in "ZX" else []
+        return [group for _state, _parent, group, *_ in stats() if group in found]
 
-    with CodeRevision(["python", "-c", "pass"], most_seconds=0) as revision:
+    with CodeRevision(["python", "-c", "pass"]) as revision:
         wait_for(lambda: len(stats()) == 1)
-        revision.tick()
-        for _state, _parent, group, *_ in stats():
-            with pytest.raises(ProcessLookupError):
-                os.kill(int(group), 0)
-            wait_for(lambda group=group: not is_alive(int(group)))
+    wait_for(lambda: not alive())
     assert revision.found() is None
-
-
-def test_what_has_answered_is_no_zombie_and_the_time_ends(fake: Callable[..., Any]) -> None:
-    stats = fake("exit 1")
+    monkeypatch.setattr(code, "IN_TIME", ("timeout", "-k", "0.1", "0.1"))
     assert asked("python", "-c", "pass") is None
+    wait_for(lambda: not alive())
     # It has no terminal, nor our session.
-    ((_state, _parent, group, session, terminal, *_),) = stats()
-    assert (group, terminal, int(session) == os.getsid(0)) == (session, "0", False)
-    with CodeRevision(["python", "-c", "pass"], most_seconds=1000) as revision:
-
-        def reaped() -> bool:
-            revision.tick()
-            return not Path(f"/proc/{revision.process.pid}").exists()
-
-        wait_for(reaped)
-    with CodeRevision(["python", "-c", "pass"], most_seconds=0) as revision:
-        revision.tick()
-        assert revision.process.returncode is not None
+    for _state, _parent, group, session, terminal, *_ in stats():
+        assert (group, terminal, int(session) == os.getsid(0)) == (session, "0", False)
 
 
 HASHED = "0123456789" * 4

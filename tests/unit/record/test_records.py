@@ -94,13 +94,13 @@ def test_records_are_counted_without_reading_them(tmp_path: Path, stored: int) -
     writer = store(RecordWriter(tmp_path, STEP), *range(stored))
     writer.flush()
     file = RecordFile(writer.path)
-    assert (file.count(), file.header.closed) == (stored, False)
+    assert (file.count(), file.closed) == (stored, False)
     assert isinstance(file.all(), Columns) is (stored > FEW_ROWS)
     assert numbers(writer.path) == list(range(stored))
     writer.close()
     writer.close()
     assert writer.append(*STEP.missing()) == -1
-    assert (RecordFile(writer.path).count(), RecordFile(writer.path).header.closed) == (stored, True)
+    assert (RecordFile(writer.path).count(), RecordFile(writer.path).closed) == (stored, True)
 
 
 @given(cut=st.integers(0, 40 * SPAN.record_bytes), wipe=st.integers(0, 7))
@@ -143,7 +143,7 @@ def test_a_folder_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
     [
         (lambda b: b"not a record", "not a whyidle record file"),
         (lambda b: b[:100], "cut off within its first page"),
-        (lambda b: b[:8] + (99).to_bytes(4, "little") + b[12:], "format 99; this whyidle reads format 1"),
+        (lambda b: b[:8] + (99).to_bytes(4, "little") + b[12:], "format 99; this whyidle reads format 2"),
         (lambda b: b[:48] + b"riddle".ljust(16, b"\0") + b[64:], "unknown kind: 'riddle'"),
     ],
 )
@@ -201,7 +201,7 @@ def test_the_next_worker_goes_on_where_the_last_one_stopped(folder: Path, first:
     two.close()
     assert numbers(two.path) == list(range(first + 100))
     assert two.path.stat().st_size == HEADER_BYTES + (first + 100) * BATCH.record_bytes
-    assert RecordFile(two.path).header.closed
+    assert RecordFile(two.path).closed
 
 
 def test_workers_that_run_at_a_time_have_a_file_each_and_one_cut_within_its_header_begins_anew(folder: Path) -> None:
@@ -301,7 +301,7 @@ def test_the_file_holds_what_was_stored_and_not_said_to_be_lost(
     records = RecordFile(path)
     rows = [list(row)[1 : len(PAUSE.fields)] for row in records.all()[[f.name for f in PAUSE.fields]]]
     assert rows == stored
-    assert (records.header.dropped, records.header.closed) == (lost, True)
+    assert (records.dropped, records.closed) == (lost, True)
 
 
 def test_memory_that_could_shrink_or_is_of_another_length_is_refused(tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whyidle.record import stacks
-from whyidle.record.names import LONGEST, NAMES, Names, read_names
 from whyidle.record.schema import NOT_MEASURED
-from whyidle.record.stacks import STACKS, Call, StackNames, read_stacks
+from whyidle.record.stacks import LONGEST_NAME, NAMES, STACKS, Call, Names, StackNames, read_names, read_stacks
 
 MAIN = Call("<module>", "/home/u/train.py", 40, "main()")
 LOOP = Call("main", "/home/u/train.py", 31, "for x, y in loader:")
@@ -94,7 +93,7 @@ def test_names_are_the_same_for_all_writers_and_written_once(tmp_path: Path) -> 
 def test_names_cannot_harm_whoever_reads_them(tmp_path: Path) -> None:
     number = Names(tmp_path).number("a\tb\n\x1b[2Jc" + "x" * 1000 + "end")
     read = read_names(tmp_path)[number]
-    assert len(read) == LONGEST
+    assert len(read) == LONGEST_NAME
     assert read.endswith("end")
     assert "\x1b" not in (tmp_path / NAMES).read_text()
     (tmp_path / NAMES).write_text("1 one\n-2\ttwo\n\u0663\tthree\n9999999999999999999999\tfour\n\n5\tf\x1bve\n")

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from support.crafted import add, add_events, amend
 from whyidle.analyse.run.analysis import analyse
 from whyidle.errors import WhyidleError
-from whyidle.record.names import Names
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, open_run, update_run
 from whyidle.record.schema import BATCH, DEVICE, NOT_MEASURED, STEP, EventKind
+from whyidle.record.stacks import Names
 from whyidle.report.export.trace import (
     RunTrace,
     Stretch,

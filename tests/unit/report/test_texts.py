@@ -14,6 +14,7 @@ import pytest
 
 from support.crafted import facts_of_run
 from support.jobs import Rank, record
+from support.long_run import make
 from support.page_content import parsed
 from support.rendered import rendered
 from whyidle.analyse.causes.finding import Finding
@@ -39,8 +40,6 @@ from whyidle.report.page.run_page import duration, page
 from whyidle.report.render import markdown
 from whyidle.report.words.figures import evidence_value
 from whyidle.scenarios.planted import MS, Step, train
-
-DATA = Path(__file__).parents[2] / "data" / "v1" / "starved"
 
 
 @pytest.fixture
@@ -154,8 +153,8 @@ def test_figures_of_a_job_are_the_jobs_wherever_they_are_told(tmp_path: Path) ->
 
 
 @pytest.fixture(scope="module")
-def recorded() -> Facts:
-    return facts_of_run(DATA)
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+    return facts_of_run(make(tmp_path_factory.mktemp("workers") / "run", hours=0.01))
 
 
 def workers(facts: Facts, input_share: float | None = None, **loader: Any) -> str:
