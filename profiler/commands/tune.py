@@ -308,7 +308,7 @@ class _Command:
             bench.pause()
         own, most = replace(plan.baseline, batch_size=plan.batch_size), None if asked == AUTO else int(asked)
         probe = child_probe(self._job.launch, bench.folder, own, samples.largest, bench.began, progress.tick)
-        question = Question(tuned.best.settings, plan.batch_size, bench.ready.samples, most, samples.vary)
+        question = Question(tuned.best.settings, bench.ready.samples, most, samples.vary)
         return advise(bench, probe, question, left_s, progress.phase)
 
     def prove(self) -> int:

@@ -121,13 +121,6 @@ class BatchAdvice:
     """Most memory in use, by batch size."""
     failed: dict[int, str] = field(default_factory=dict)
     """Sizes that do not fit, and what they ended with."""
-    alpha_ns: float | None = None
-    """Part of a step's time that does not depend on its size, ns; `None`: no line fits."""
-    beta_ns: float | None = None
-    """Time of each sample, ns; `None`: no line fits."""
-    micro_batch: int | None = None
-    """A smaller batch that is clearly faster, to be accumulated `accumulate` times to the program's; `None`: none."""
-    accumulate: int | None = None
     loader_bound: bool = False
     """Whether the loader sets the pace, so that rates do not tell sizes apart."""
     alone: dict[int, float] = field(default_factory=dict)

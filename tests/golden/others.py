@@ -89,8 +89,7 @@ def tuned_in_noise(at: Path) -> None:
         because="blocks of one setting differ by 40 %",
         noise=0.4,
     )
-    smaller = replace(ADVICE, micro_batch=8, accumulate=2, loader_bound=False)
-    _kept(at, replace(noisy_, batch=smaller))
+    _kept(at, replace(noisy_, batch=replace(ADVICE, loader_bound=False)))
 
 
 @cache
