@@ -21,9 +21,8 @@ from ..analyse.statistics import Estimate
 from ..errors import WhyidleError
 from ..record.tuning import WITHOUT_MEMORY, Block, LoaderSettings, MemoryUse
 from .result import BatchAdvice
-from .search import Bench, BenchEnded, TrialFailed
 from .standing import BlockFit, shuffled
-from .training import Launch, ScriptBench
+from .training import BenchEnded, Launch, ScriptBench, TrialFailed
 
 MOST_PROBES = 7
 """Sizes tried, each in a process of its own."""
@@ -319,7 +318,7 @@ class Measurements:
 
 
 def measure(
-    bench: Bench, settings: LoaderSettings, sizes: Sequence[int], until: float, now: Callable[[], float], say: Say
+    bench: ScriptBench, settings: LoaderSettings, sizes: Sequence[int], until: float, now: Callable[[], float], say: Say
 ) -> Measurements:
     """Measure rounds over the sizes for as long as there is time, and each size without a loader where that binds.
 
@@ -377,7 +376,7 @@ class Question:
 
 
 def advise(
-    bench: Bench,
+    bench: ScriptBench,
     probe: Try | None,
     question: Question,
     budget_s: float,

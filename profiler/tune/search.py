@@ -14,15 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import exp, inf, log
 from statistics import fmean
-from typing import Protocol
 
 from ..analyse.predict.advice import TIE
 from ..analyse.predict.workload import Binding, Prediction
 from ..analyse.statistics import Estimate
-from ..errors import WhyidleError
 from ..record.tuning import DEFAULT_PREFETCH, Block, LoaderSettings
 from .result import SearchEnd, Trial, Tuning, WorkersCost, describe
 from .standing import HELD, LEAST_PROOFS, WORTH_TUNING, Arm, Entry, SearchPlan, Standing, cost, shuffled, toll
+from .training import BenchEnded, ScriptBench, TrialFailed
 
 SAME = 0.015
 """Log rates that differ by no more are the same."""
@@ -53,54 +52,6 @@ MANY_WORKERS = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64)
 
 Predict = Callable[[Sequence[LoaderSettings]], Sequence[Prediction]]
 """Predicts settings, in their order: the replay of the recorded stretch."""
-
-
-class TrialFailed(WhyidleError):
-    """These settings do not work here; others may. `ended`: the training came to its end meanwhile; a shorter block may
-    fit into it."""
-
-    def __init__(self, message: str, out_of_memory: bool = False, ended: bool = False) -> None:
-        super().__init__(message)
-        self.out_of_memory = out_of_memory
-        self.ended = ended
-
-
-class BenchEnded(WhyidleError):
-    """The training is gone, and could not be started again: nothing more can be measured."""
-
-
-class Bench(Protocol):
-    """A training under way that can be told with which settings to go on, or a simulated one."""
-
-    @property
-    def baseline(self) -> LoaderSettings:
-        """The program's own settings."""
-        ...
-
-    def now(self) -> float:
-        """Give the seconds on a clock that only goes forward; a simulation has its own."""
-        ...
-
-    def measure(self, settings: LoaderSettings, seconds: float) -> Block:
-        """Train on with these settings and measure so long, or as long as the block needs to mean anything.
-
-        Raises:
-            TrialFailed: these settings do not work.
-            BenchEnded: nothing works any more.
-        """
-        ...
-
-    def held(self, seconds: float, batch_size: int | None = None) -> Block:
-        """Measure the same with batches that were fetched before: the training without a loader. Raises as above.
-
-        Args:
-            batch_size: of those batches; `None`: the baseline's.
-        """
-        ...
-
-    def close(self, settings: LoaderSettings) -> None:
-        """End the workers of settings that will not be asked for again."""
-        ...
 
 
 class SearchPhase:
@@ -137,7 +88,9 @@ class _OutOfTime(Exception):
     """The next block would not fit into the budget."""
 
 
-def search(bench: Bench, predict: Predict, plan: SearchPlan, on_event: Callable[[SearchProgress], object]) -> Tuning:
+def search(
+    bench: ScriptBench, predict: Predict, plan: SearchPlan, on_event: Callable[[SearchProgress], object]
+) -> Tuning:
     """Search settings. Never raises for what happens to the training; Ctrl-C ends it with the best so far."""
     run = _Search(bench, predict, plan, on_event)
     try:
@@ -152,7 +105,7 @@ def search(bench: Bench, predict: Predict, plan: SearchPlan, on_event: Callable[
 
 class _Search:
     def __init__(
-        self, bench: Bench, predict: Predict, plan: SearchPlan, on_event: Callable[[SearchProgress], object]
+        self, bench: ScriptBench, predict: Predict, plan: SearchPlan, on_event: Callable[[SearchProgress], object]
     ) -> None:
         self.bench, self.plan, self.own = bench, plan, plan.baseline
         self._predict, self._on_event = predict, on_event

@@ -26,7 +26,8 @@ from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
 from whyidle.scenarios.planted import MS, START, Step
 from whyidle.tune.result import SearchEnd, Tuning, TuningFile
-from whyidle.tune.search import TrialFailed, search
+from whyidle.tune.search import search
+from whyidle.tune.training import TrialFailed
 
 BEGAN = "2026-01-01T00:00:00"
 

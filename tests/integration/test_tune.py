@@ -18,7 +18,7 @@ from support.runs import WHYIDLE, WITHOUT_COMPILER, report, short_folder
 from whyidle.commands.main import main
 from whyidle.terminal.progress import TuneProgress
 from whyidle.tune.search import SearchProgress
-from whyidle.tune.watchdog import members
+from whyidle.tune.training import members
 
 TRAIN = (
     WITHOUT_COMPILER

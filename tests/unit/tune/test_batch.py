@@ -21,7 +21,7 @@ from whyidle.tune.batch import (
     sizes_to_measure,
 )
 from whyidle.tune.result import BatchAdvice
-from whyidle.tune.search import BenchEnded, TrialFailed
+from whyidle.tune.training import BenchEnded, TrialFailed
 
 GB = 1 << 30
 OWN = LoaderSettings(2, 2, batch_size=32)

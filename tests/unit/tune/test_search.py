@@ -29,8 +29,9 @@ from support.simulated_bench import (
 from whyidle.analyse.predict.workload import Binding, Prediction
 from whyidle.record.tuning import Block, LoaderSettings
 from whyidle.tune.result import SearchEnd, Tuning, describe
-from whyidle.tune.search import MARGIN, BenchEnded, Predict, SearchPhase, SearchProgress, TrialFailed, search
+from whyidle.tune.search import MARGIN, Predict, SearchPhase, SearchProgress, search
 from whyidle.tune.standing import BlockFit, Entry, SearchPlan, Standing, cost, toll
+from whyidle.tune.training import BenchEnded, TrialFailed
 
 CONSTANT = SPECS["constant"]
 
