@@ -130,21 +130,6 @@ def test_overwriting_can_be_allowed_and_ordinary_recordings_are_not_guarded(tmp_
     assert "whyidle.capture.tuning" not in done.stdout
 
 
-STREAM = """
-class Rows(IterableDataset):
-    # Its own iterator.
-    at = 0
-    def __iter__(self):
-        {again}
-        return self
-    def __next__(self):
-        if self.at >= 400:
-            raise StopIteration
-        time.sleep(0.002)
-        self.at += 1
-        return sample(self.at)
-
-"""
 REFUSALS = {
     "ranks": (PLAIN, {"RANK": "0", "WORLD_SIZE": "2"}, {}, "2 ranks"),
     "no loader": ("while True:\n    train(torch.rand(4, 4))\n", {}, {}, "no torch DataLoader"),
@@ -160,12 +145,6 @@ REFUSALS = {
         {},
         {},
         "only once",
-    ),
-    "one pass over a stream": (
-        STREAM.format(again="pass") + "for batch in DataLoader(Rows(), batch_size=4):\n    train(batch)\n",
-        {},
-        {},
-        "its own iterator, whose __iter__ does not start again",
     ),
     "two loaders": (
         "while True:\n    for a, b in zip(DataLoader(Numbers(0)), DataLoader(Numbers(0))):\n        train(a + b)\n",
@@ -216,42 +195,11 @@ def test_what_cannot_be_tuned_is_refused_with_its_reason(tmp_path: Path, case: s
         assert tuner.ends() == 0
 
 
-AGAIN = """
-class Again(Rows):
-    def __next__(self):
-        try:
-            return super().__next__()
-        except StopIteration:
-            self.at = 0
-            raise
-
-"""
 ENDLESS = """
 while True:
     for batch in loader:
         train(batch)
 """
-
-
-@pytest.mark.parametrize(
-    "program",
-    [
-        # Long before its first pass is over.
-        STREAM.format(again="self.at = 0") + "loader = DataLoader(Rows(), batch_size=4)",
-        # Which its __iter__ does not show, but the training's further passes do.
-        STREAM.format(again="pass").replace("400", "40") + AGAIN + "loader = DataLoader(Again(), batch_size=4)",
-    ],
-    ids=["by __iter__", "by what the training does"],
-)
-def test_a_stream_that_is_its_own_iterator_and_begins_anew_is_tuned(tmp_path: Path, program: str) -> None:
-    with tuned(tmp_path, PARTS + program + ENDLESS) as tuner:
-        ready = tuner.ready()
-        assert LoaderSettings.from_json(ready["settings"]) == NONE
-        assert tuner.makers(tuner.block(NONE)) == {(0, -1)}
-        assert tuner.makers(tuner.block(NONE.with_workers(1))) == {(1, 0)}
-        assert tuner.makers(tuner.block(NONE)) == {(0, -1)}
-        tuner.channel.send(Word.STOP)
-        assert tuner.ends() == 0
 
 
 def test_no_workers_are_tried_around_a_data_set_with_workers_of_its_own(tmp_path: Path) -> None:
