@@ -237,10 +237,8 @@ class TuningFile:
         path = folder / TUNE_JSON
         try:
             content = read_json(path)
-            if content["format"] != FORMAT:
-                raise ValueError("another format")
-            if content["version"] != VERSION:
-                raise RecordError(f"{path} has version {content['version']}; this whyidle reads version {VERSION}.")
+            if (content["format"], content["version"]) != (FORMAT, VERSION):
+                raise ValueError(f"another format than version {VERSION}")
             return cls(dict(content["asked"]), str(content["began"]), content.get("result"))
         except (ValueError, KeyError, TypeError) as error:
             raise RecordError(f"{path} is not a readable tuning: {error}.") from error

@@ -406,23 +406,19 @@ class ScriptBench:
         return training
 
     def _await_ready(self, training: StartedTraining) -> None:
-        until = min(time.monotonic() + READY_SECONDS, self._limit)
-        while True:
-            answer = self._receive(training)
-            if answer is not None and answer["say"] == Word.READY:
-                said = {name: answer.get(name) for name in ("batches_per_epoch", "samples", "device")}
-                settings, steps = LoaderSettings.from_json(answer["settings"]), int(answer.get("steps") or 0)
-                self._ready = Ready(settings, fixed=dict(answer.get("fixed") or {}), steps=steps, **said)
-                self.steps += steps
-                return
-            if answer is not None and answer["say"] == Word.REFUSED:
-                raise NothingToTune(training.refused(str(answer.get("why", ""))))
-            if answer is None and not training.alive:
-                raise WhyidleError(training.died("before whyidle could take over its training"))
-            if time.monotonic() > until:
-                raise WhyidleError(
-                    f"whyidle saw no training with a torch DataLoader within {READY_SECONDS:.0f} s.{training.output()}"
-                )
+        answer = self._answer(training, READY_SECONDS, (Word.READY, Word.REFUSED))
+        if answer is None and not training.alive:
+            raise WhyidleError(training.died("before whyidle could take over its training"))
+        if answer is None:
+            raise WhyidleError(
+                f"whyidle saw no training with a torch DataLoader within {READY_SECONDS:.0f} s.{training.output()}"
+            )
+        if answer["say"] == Word.REFUSED:
+            raise NothingToTune(training.refused(str(answer.get("why", ""))))
+        said = {name: answer.get(name) for name in ("batches_per_epoch", "samples", "device")}
+        settings, steps = LoaderSettings.from_json(answer["settings"]), int(answer.get("steps") or 0)
+        self._ready = Ready(settings, fixed=dict(answer.get("fixed") or {}), steps=steps, **said)
+        self.steps += steps
 
     def _order(self, say: str, settings: LoaderSettings, seconds: float, first: Sequence[int] | None = None) -> Block:
         tried = False
@@ -440,7 +436,7 @@ class ScriptBench:
                     raise BenchEnded(str(error)) from error
             training.busy = True
             training.channel.send(say, settings=settings.to_json(), seconds=seconds, first=first)
-            answer = self._await_answer(training, LONGEST_BLOCK * seconds + ANSWER_SECONDS)
+            answer = self._await_block(training, LONGEST_BLOCK * seconds + ANSWER_SECONDS)
             if answer is None:
                 continue
             if answer["say"] == Word.BLOCK:
@@ -470,38 +466,38 @@ class ScriptBench:
                 self.close(each)
         return bool(others) if out_of_memory else ended
 
-    def _await_answer(self, training: StartedTraining, seconds: float) -> dict[str, Any] | None:
+    def _await_block(self, training: StartedTraining, seconds: float) -> dict[str, Any] | None:
         """Wait for the answer; `None`: the program came to its own end, which is not these settings' doing."""
-        until = min(time.monotonic() + seconds, self._limit)
-        while True:
-            answer = self._receive(training)
-            if answer is not None and answer["say"] in (Word.BLOCK, Word.FAILED, Word.OOM):
-                training.busy = False
-                return answer
-            if answer is None and not training.alive:
-                code = training.exit_code()
-                why = training.died("during a measurement")
-                self.end()
-                if code == 0:
-                    return None
-                self._why = why
-                return {"say": Word.OOM if code in KILLED else Word.FAILED, "why": why, "ended": True, "died": True}
-            if time.monotonic() > until:
-                self._why = (
-                    f"the training did not answer for {seconds:.0f} s and was ended: with these settings it or a "
-                    "worker hangs"
-                )
-                self.end()
-                raise TrialFailed(self._why)
+        answer = self._answer(training, seconds, (Word.BLOCK, Word.FAILED, Word.OOM))
+        if answer is not None:
+            training.busy = False
+            return answer
+        if training.alive:
+            hangs = "with these settings it or a worker hangs"
+            self._why = f"the training did not answer for {seconds:.0f} s and was ended: {hangs}"
+            self.end()
+            raise TrialFailed(self._why)
+        code, why = training.exit_code(), training.died("during a measurement")
+        self.end()
+        if code == 0:
+            return None
+        self._why = why
+        return {"say": Word.OOM if code in KILLED else Word.FAILED, "why": why, "ended": True, "died": True}
 
-    def _receive(self, training: StartedTraining) -> dict[str, Any] | None:
-        """Give the next answer, if one comes soon.
+    def _answer(self, training: StartedTraining, seconds: float, words: Sequence[str]) -> dict[str, Any] | None:
+        """Give the next answer that is one of these words; `None`: none came in time, or the training has ended.
 
         Raises:
             BenchEnded: what comes is no answer.
         """
-        self._on_tick()
-        try:
-            return training.channel.receive(TICK_SECONDS)
-        except ChannelClosed as error:
-            raise BenchEnded(f"the training sent an unreadable answer: {error}") from error
+        until = min(time.monotonic() + seconds, self._limit)
+        while True:
+            self._on_tick()
+            try:
+                answer = training.channel.receive(TICK_SECONDS)
+            except ChannelClosed as error:
+                raise BenchEnded(f"the training sent an unreadable answer: {error}") from error
+            if answer is not None and answer["say"] in words:
+                return answer
+            if answer is None and (time.monotonic() > until or not training.alive):
+                return None

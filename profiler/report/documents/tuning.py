@@ -150,21 +150,26 @@ def _costs_of(result: Tuning) -> str:
     """Name what the workers of the best settings cost, beside those of the program's own; empty where nothing of it was
     measured."""
     now, then = result.baseline.cost or WorkersCost(), result.best.cost or WorkersCost()
-    figures = (
-        ("memory", now.memory_bytes, then.memory_bytes, 1e-6, " MB"),
-        ("CPUs in use", now.cpus, then.cpus, 1.0, ""),
-        ("time to start", now.start_s, then.start_s, 1.0, " s"),
-    )
 
-    def figure(value: float, scale: float) -> str:
-        return f"{value * scale:.0f}" if value * scale >= 100 else f"{value * scale:.2g}"
+    def figure(value: float) -> str:
+        return f"{value:.0f}" if value >= 100 else f"{value:.2g}"
 
     told = []
-    for name, before, after, scale, unit in figures:
-        beside = "" if before is None else f" ({figure(before, scale)} now)"
-        told += [] if after is None else [f"{name} {figure(after, scale)}{unit}{beside}"]
+    for name, field, scale, unit in _COSTS:
+        before, after = (getattr(cost, field) for cost in (now, then))
+        if after is not None:
+            beside = "" if before is None else f" ({figure(scale * before)} now)"
+            told.append(f"{name} {figure(scale * after)}{unit}{beside}")
     workers = counted(result.best.settings.num_workers, "worker")
     return f"Cost of {workers} ({result.baseline.settings.num_workers} now): {', '.join(told)}." if told else ""
+
+
+_COSTS = (
+    ("memory", "memory_bytes", 1e-6, " MB"),
+    ("CPUs in use", "cpus", 1.0, ""),
+    ("time to start", "start_s", 1.0, " s"),
+)
+"""Name, field of `WorkersCost`, what it is multiplied by, and unit."""
 
 
 def _gain(result: Tuning) -> str:
@@ -192,11 +197,11 @@ def _because(result: Tuning) -> str:
     if now is not None and result.changed and then is not None:
         own = describe(result.baseline.settings, result.best.settings)
         best = describe(result.best.settings, result.baseline.settings)
-        said.append(f"{said_rate(then)} samples/s with {best}; {said_rate(now)} now ({own}).")
+        said.append(f"{_said_rate(then)} samples/s with {best}; {_said_rate(now)} now ({own}).")
     elif now is not None:
-        said.append(f"{said_rate(now)} samples/s now ({describe(result.baseline.settings)}).")
+        said.append(f"{_said_rate(now)} samples/s now ({describe(result.baseline.settings)}).")
     if result.ceiling is not None:
-        said.append(f"An infinitely fast loader would give {said_rate(result.ceiling)}.")
+        said.append(f"An infinitely fast loader would give {_said_rate(result.ceiling)}.")
     if result.ended != SearchEnd.DECIDED or not result.changed:
         # Without the finding that the headline has.
         said.append(_sentence(result.because.partition("; so far ")[0]))
@@ -249,7 +254,7 @@ def _trials(result: Tuning, trials: Sequence[Trial]) -> TableBlock:
         mark = _mark_of(result, trial)
         tone = "bold green" if "best" in mark else "bold" if "now" in mark else ""
         cells = (cell(trial.settings) for cell in told.values())
-        rows.append((*cells, _measured(trial), said_rate(trial.predicted), str(trial.blocks), toned(mark, tone)))
+        rows.append((*cells, _measured(trial), _said_rate(trial.predicted), str(trial.blocks), toned(mark, tone)))
     return table(rows, *columns, indent=1)
 
 
@@ -274,8 +279,8 @@ def _measured(trial: Trial) -> Phrase:
     if trial.rate is None:
         words = {"oom": "out of memory", "failed": "failed"}
         return toned(words.get(trial.status, NOT_MEASURED), "yellow")
-    low, high = said_rate(trial.rate.low), said_rate(trial.rate.high)
-    return toned(f"{said_rate(trial.rate.value):>6} ({low}–{high})", "")
+    low, high = _said_rate(trial.rate.low), _said_rate(trial.rate.high)
+    return toned(f"{_said_rate(trial.rate.value):>6} ({low}–{high})", "")
 
 
 def _quality(result: Tuning) -> Iterator[str]:
@@ -299,9 +304,9 @@ def _batch(advice: BatchAdvice) -> Iterator[Block]:
         rows = (
             (
                 str(size),
-                NOT_MEASURED if (rate := advice.rates.get(size)) is None else said_rate(rate.value),
-                *([said_rate(advice.alone.get(size))] if advice.alone else []),
-                said_memory(advice.memory_bytes.get(size)),
+                NOT_MEASURED if (rate := advice.rates.get(size)) is None else _said_rate(rate.value),
+                *([_said_rate(advice.alone.get(size))] if advice.alone else []),
+                NOT_MEASURED if (used := advice.memory_bytes.get(size)) is None else f"{used / 1e6:.0f} MB",
                 advice.failed.get(size, ""),
             )
             for size in sizes
@@ -315,16 +320,11 @@ def _size(size: int | None) -> str:
     return NOT_MEASURED if size is None else str(size)
 
 
-def said_rate(rate: float | None) -> str:
+def _said_rate(rate: float | None) -> str:
     """Samples a second, without the unit."""
     if rate is None:
         return NOT_MEASURED
     return f"{rate:.0f}" if rate >= 100 else f"{rate:.1f}"
-
-
-def said_memory(used: float | None) -> str:
-    """Of bytes."""
-    return NOT_MEASURED if used is None else f"{used / 1e6:.0f} MB"
 
 
 def _sentence(text: str) -> str:
