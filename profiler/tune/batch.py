@@ -89,12 +89,12 @@ class Probe:
     seconds: float = 0.0
 
     @property
-    def margin_bytes(self) -> int | None:
-        """Memory that must stay free, bytes; `None`: not known."""
-        if self.memory.capacity_bytes is None:
+    def room_bytes(self) -> int | None:
+        """Memory that it may take: what there is without the margin that must stay free, bytes; `None`: not known."""
+        capacity = self.memory.capacity_bytes
+        if capacity is None:
             return None
-        margin = round(MARGIN * self.memory.capacity_bytes)
-        return max(margin, DEVICE_MARGIN) if self.memory.on_device else margin
+        return capacity - max(round(MARGIN * capacity), DEVICE_MARGIN if self.memory.on_device else 0)
 
     @property
     def reason(self) -> str:
@@ -104,10 +104,10 @@ class Probe:
             return self.why or self.outcome
         if self.memory.retries:
             return f"the allocator had to free its caches {self.memory.retries} times in {self.steps} steps"
-        peak, capacity, margin = self.memory.peak_bytes, self.memory.capacity_bytes, self.margin_bytes
-        if peak is None or capacity is None or margin is None or peak + margin <= capacity:
+        peak, room, capacity = self.memory.peak_bytes, self.room_bytes, self.memory.capacity_bytes
+        if peak is None or room is None or capacity is None or peak <= room:
             return ""
-        used, kept = f"{peak / 1e9:.2f} of {capacity / 1e9:.2f} GB", f"the margin of {margin / 1e9:.2f} GB"
+        used, kept = f"{peak / 1e9:.2f} of {capacity / 1e9:.2f} GB", f"the margin of {(capacity - room) / 1e9:.2f} GB"
         return f"it used {used} and left less than {kept}"
 
     @property
@@ -203,8 +203,8 @@ def _next_size(probes: Mapping[int, Probe], cap: int) -> int:
         # What fails for another reason than memory fails at any size.
         return high // 2 if probes[high].outcome != ProbeOutcome.FAILED else 0
     held = {size: nbytes for size, tried in sorted(probes.items()) if (nbytes := tried.held_bytes)}
-    capacity, margin = probes[low].memory.capacity_bytes, probes[low].margin_bytes
-    within = None if capacity is None or margin is None else _largest_within(held, capacity - margin)
+    room = probes[low].room_bytes
+    within = None if room is None else _largest_within(held, room)
     if high:
         target = neat(within if within is not None and low < within < high else (low + high) // 2)
         return target if WORTH_A_PROCESS * low <= target < high else 0

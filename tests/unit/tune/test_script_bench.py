@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from whyidle.capture.tuning.guard import Guard
+from whyidle.capture.tuning.guard import Guard, WouldOverwrite
 from whyidle.commands.tune import said_of_writes
 from whyidle.errors import WhyidleError
 from whyidle.record.run import open_run
@@ -306,3 +306,20 @@ def test_files_that_were_there_are_not_the_user_s_to_remove(tmp_path: Path, monk
         f"The training wrote new files: {new}. They are yours to remove.",
         f"The training added to files that were there, or opened them to change them: {old}.",
     ]
+
+
+def test_whoever_works_in_a_folder_for_temporary_files_keeps_the_files_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, other, run = tmp_path / "work", tmp_path / "other", tmp_path / "run"
+    for folder in (work, other, run):
+        folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.chdir(work)
+    guard = Guard(str(run), time.time() + 10, overwrite=False)
+    for folder in (work, other, run):
+        (folder / "model.pt").write_bytes(b"weights")
+    guard.opens(str(other / "model.pt"), os.O_WRONLY | os.O_TRUNC)
+    guard.opens(str(run / "model.pt"), os.O_WRONLY | os.O_TRUNC)
+    with pytest.raises(WouldOverwrite, match="existed before"):
+        guard.opens("model.pt", os.O_WRONLY | os.O_TRUNC)
