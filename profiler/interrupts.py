@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import signal
+import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+from .errors import WhyidleError
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, a supervisor's stop, a closed terminal."""
@@ -25,6 +30,26 @@ def ignored_before() -> Callable[[], object]:
         told = _PASSES_ON.match(Path(f"/proc/{os.getppid()}/status").read_text(errors="replace"))
     these = [each for each in (signal.SIGPIPE, signal.SIGXFSZ) if told and int(told[1], 16) >> (each - 1) & 1]
     return lambda: [signal.signal(each, signal.SIG_IGN) for each in these]
+
+
+def start_program(command: Sequence[str], hint: str, **options: Any) -> subprocess.Popen[bytes]:
+    """Start the user's command, a script without a first line that names its shell included.
+
+    Args:
+        hint: what the message adds.
+        options: of `Popen`.
+
+    Raises:
+        WhyidleError: there is no such program, or it cannot be run.
+    """
+    try:
+        return subprocess.Popen(command, **options)
+    except FileNotFoundError as error:
+        raise WhyidleError(f"there is no program {command[0]!r}.{hint}") from error
+    except OSError as error:
+        if error.errno == errno.ENOEXEC and command[0] != "/bin/sh":
+            return start_program(["/bin/sh", *command], "", **options)
+        raise WhyidleError(f"{command[0]} cannot be run: {error.strerror}.{hint}") from error
 
 
 def end_like_ctrl_c() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import sys
@@ -49,6 +50,10 @@ from . import options
 BUDGET_S = 120.0
 LEAST_BUDGET_S = 20.0
 """A first stretch of a few seconds, and a few blocks each of a few settings."""
+BUDGET = options.number(
+    f"is too little, or no number of seconds: a few settings need {LEAST_BUDGET_S:.0f} s at least", LEAST_BUDGET_S, 1e6
+)
+WORKERS = options.number("is not a whole number from 0 on", 0, math.inf, int)
 LEAST_TRIALS_S = 12.0
 """However long the program took to start: a few settings in a few blocks."""
 AUTO, NONE = "auto", "none"
@@ -77,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="*", metavar="SCENARIO | -- COMMAND …", help="what to tune")
     parser.add_argument(
         "--budget",
-        type=_budget,
+        type=BUDGET,
         default=BUDGET_S,
         metavar="S",
         help="seconds that it may take, the program's start counted (120)",
@@ -110,7 +115,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pipelines", type=options.names, metavar="A,B", help="loaders to try; the first is what it has now"
     )
     scenarios.add_argument("--batch-size", type=options.count, metavar="N", help="default: the study's smallest")
-    scenarios.add_argument("--workers", type=_workers, default=0, metavar="N", help="that it has now (default: none)")
+    scenarios.add_argument(
+        "--workers",
+        type=WORKERS,
+        default=0,
+        metavar="N",
+        help="that it has now (default: none)",
+    )
     scenarios.add_argument(
         "--prefetch", type=options.count, default=2, metavar="N", help="batches ahead a worker, now (default: 2)"
     )
@@ -239,10 +250,6 @@ class _Command:
         most = min(MOST_WORKERS, max(8, 4 * round(plan.cpus), Advice(workload).most_workers))
         plan, begun = replace(plan, most_workers=self._arguments.max_workers or most), time.monotonic()
         tuned = search(bench, partial(predict, workload), plan, progress.show)
-        if tuned.baseline.samples_per_s is None:
-            if tuned.ended == SearchEnd.STOPPED:
-                raise KeyboardInterrupt
-            raise NothingToTune(f"nothing was measured: {tuned.because}")
         if of_sizes and tuned.ended in (SearchEnd.DECIDED, SearchEnd.NOTHING_TO_GAIN, SearchEnd.BUDGET):
             left = budget - (time.monotonic() - begun)
             try:
@@ -308,7 +315,7 @@ class _Command:
             bench.pause()
         own, most = replace(plan.baseline, batch_size=plan.batch_size), None if asked == AUTO else int(asked)
         probe = child_probe(self._job.launch, bench.folder, own, samples.largest, bench.began, progress.tick)
-        question = Question(tuned.best.settings, plan.batch_size, bench.ready.samples, most, samples.vary)
+        question = Question(tuned.best.settings, bench.ready.samples, most, samples.vary)
         return advise(bench, probe, question, left_s, progress.phase)
 
     def prove(self) -> int:
@@ -372,24 +379,6 @@ def said_of_writes(writes: list[tuple[str, str]]) -> list[str]:
         more = f" and {len(paths) - SHOWN_FILES} more" if len(paths) > SHOWN_FILES else ""
         sentences += [sentence.format(", ".join(paths[:SHOWN_FILES]) + more)] if paths else []
     return sentences
-
-
-def _workers(text: str) -> int:
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
-    return int(text)
-
-
-def _budget(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not LEAST_BUDGET_S <= seconds < 1e6:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is too little, or no number of seconds: a few settings need {LEAST_BUDGET_S:.0f} s at least"
-        )
-    return seconds
 
 
 # What there is to tune: a command of the user's, or a scenario.

@@ -101,7 +101,8 @@ class Word:
     """`say` of a message."""
 
     READY = "ready"
-    """Answer: the training runs, its loader was found; see `describe`."""
+    """Answer: the training runs, its loader was found; its `settings`, `batches_per_epoch`, `samples` of the dataset,
+    `fixed`, `device`, and the `steps` done."""
     REFUSED = "refused"
     """Answer: there is nothing to tune here; `why`."""
     MEASURE = "measure"

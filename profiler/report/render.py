@@ -175,9 +175,9 @@ class PagePart(NamedTuple):
     """What a macro of the templates shows."""
 
     kind: str
-    """`heading`, `paragraph` or `rows`."""
+    """`heading`, `paragraph`, `code` or `rows`."""
     words: str = ""
-    """Of a heading or a paragraph."""
+    """Of a heading, a paragraph or code."""
     head: tuple[str, ...] = ()
     """Heads of the columns; empty where there are none."""
     rows: tuple[tuple[str, ...], ...] = ()
@@ -369,7 +369,7 @@ FORMS: Mapping[type[Block], Form] = {
         lambda block, _, ascii_only: [
             _indented(text_of(toned(words, DIFF_TONES.get(words[:1], "")), ascii_only)) for words in block.lines
         ],
-        lambda block: [PagePart("paragraph", line) for line in block.lines],
+        lambda block: [PagePart("code", "\n".join(block.lines))],
         lambda block: ("", "```diff", *map(_line, block.lines), "```"),
     ),
     Caution: Form(

@@ -11,7 +11,7 @@ from ..errors import RecordError, WhyidleError
 from ..record.run import open_run
 from ..report.contract import tuning as tune_json
 from ..report.contract.encode import Content
-from ..report.document import Document
+from ..report.document import Caution, Document, blocks_of_kind
 from ..report.documents.tuning import tuning_document
 from ..tune.result import RECORDING, TUNE_JSON, Tuning, TuningFile
 from .result import Result
@@ -56,9 +56,18 @@ class TuningResult(Result):
         return tuning_document(self._kept[0], self._notices)
 
     def page(self, place: Path | None) -> str:
-        from ..report.page import tune_page
+        from ..report.page.frame import render
+        from ..report.render import page_sections
 
-        return tune_page.page(self._kept[0], self._notices, self._environment())
+        document = self.document()
+        return render(
+            "tune.html.j2",
+            title=document.title,
+            styles=("table.css",),
+            cautions=blocks_of_kind(document, Caution),
+            sections=page_sections(document.blocks),
+            environment=self._environment(),
+        )
 
     def _environment(self) -> tuple[tuple[str, str], ...]:
         """(what, value): the command, when it began, and the host, as far as they are known: its first stretch may be

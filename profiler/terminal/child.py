@@ -3,7 +3,6 @@ it, stops and goes on with us as a shell's job does, and its ending becomes ours
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import resource
@@ -20,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..errors import WhyidleError
-from ..interrupts import ignored_before
+from ..interrupts import ignored_before, start_program
 
 PASSED_ON = {
     signal.SIGINT,
@@ -131,15 +130,7 @@ def start(command: Sequence[str], environment: Mapping[str, str], signals: Signa
 
     ignore = ignored_before()
     hint = f" For a script: whyidle run -- python {command[0]}" if command[0].endswith(".py") else ""
-    try:
-        return subprocess.Popen(command, env=dict(environment), preexec_fn=in_child, close_fds=False)
-    except FileNotFoundError as error:
-        raise WhyidleError(f"there is no program {command[0]!r}.{hint}") from error
-    except OSError as error:
-        if error.errno == errno.ENOEXEC and command[0] != "/bin/sh":
-            # A script without a first line that names its shell.
-            return start(["/bin/sh", *command], environment, signals)
-        raise WhyidleError(f"{command[0]} cannot be run: {error.strerror}.{hint}") from error
+    return start_program(command, hint, env=dict(environment), preexec_fn=in_child, close_fds=False)
 
 
 def wait(child: subprocess.Popen[bytes], signals: Signals, on_end: Callable[[int], object] = lambda _: None) -> int:

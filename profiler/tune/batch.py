@@ -4,8 +4,7 @@ What fits is tried in processes of their own, which take nothing along when they
 memory grows with the batch; a line through that says how far to jump; what the jump says is tried too, and halved
 towards what is known to fit where it fails. Only sizes that were run are ever returned.
 
-What is fast is measured in interleaved rounds on one training under way. A step of B samples takes T(B) = alpha +
-beta B: what it costs whatever its size (launches, Python, the optimizer), and what each sample adds.
+What is fast is measured in interleaved rounds on one training under way.
 """
 
 from __future__ import annotations
@@ -18,22 +17,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
-from ..analyse.statistics import Estimate, Values
+from ..analyse.statistics import Estimate
 from ..errors import WhyidleError
 from ..record.tuning import WITHOUT_MEMORY, Block, LoaderSettings, MemoryUse
 from .result import BatchAdvice
-from .search import Bench, BenchEnded, TrialFailed
-from .standing import WORTH_TUNING, BlockFit, shuffled
-from .training import Launch, ScriptBench
+from .standing import BlockFit, shuffled
+from .training import BenchEnded, Launch, ScriptBench, TrialFailed
 
 MOST_PROBES = 7
 """Sizes tried, each in a process of its own."""
-CLIMBS = 3
-"""Sizes tried before the line is trusted to jump: the current one, twice and four times it."""
-JUMP = 0.9
-"""Share of what the line says fits."""
+FURTHEST = 4
+"""Times the largest size known to fit that the line is trusted to jump."""
 MOST_TIMES = 64
 """Times the current size: where memory is not what limits, larger ones are of no use to anyone."""
 MARGIN = 0.05
@@ -44,10 +38,6 @@ WORTH_A_PROCESS = 1.1
 """A size that is less than so many times the largest known to fit is not worth a process."""
 LEAST_STEPS = 3
 """Optimizer steps of a pass, and of what is trained before a probe: its own state is there from the second one on."""
-MEMORY_RESIDUAL = 0.03
-"""Distance of a measured memory from the line from which that is no line."""
-EXTRAPOLATED = 2
-"""Times the largest measured size that such a line is trusted to."""
 STEPS = 8
 """Steps of a probe, unless they are slow."""
 PROBE_S = 2.0
@@ -55,8 +45,6 @@ PROBE_S = 2.0
 
 NEAR_BEST = 0.95
 """Share of the best rate that is as good as it."""
-LAUNCH_BOUND = 0.30
-"""Share of a step that its size does not matter to, from which a batch is too small for the machine."""
 MOST_SIZES, FEWEST_SIZES = 6, 4
 """Sizes that are measured; the fewest with many workers, since each size keeps its own."""
 MANY_PROCESSES = 96
@@ -74,8 +62,6 @@ LADDER_SHARE = 0.5
 
 NO_MEMORY_KNOWN = MemoryUse(None, None, on_device=False)
 Say = Callable[[str], object]
-Rates = Mapping[int, Estimate]
-"""Samples/s of each batch size that was measured."""
 
 
 class ProbeOutcome:
@@ -103,12 +89,12 @@ class Probe:
     seconds: float = 0.0
 
     @property
-    def margin_bytes(self) -> int | None:
-        """Memory that must stay free, bytes; `None`: not known."""
-        if self.memory.capacity_bytes is None:
+    def room_bytes(self) -> int | None:
+        """Memory that it may take: what there is without the margin that must stay free, bytes; `None`: not known."""
+        capacity = self.memory.capacity_bytes
+        if capacity is None:
             return None
-        margin = round(MARGIN * self.memory.capacity_bytes)
-        return max(margin, DEVICE_MARGIN) if self.memory.on_device else margin
+        return capacity - max(round(MARGIN * capacity), DEVICE_MARGIN if self.memory.on_device else 0)
 
     @property
     def reason(self) -> str:
@@ -118,10 +104,10 @@ class Probe:
             return self.why or self.outcome
         if self.memory.retries:
             return f"the allocator had to free its caches {self.memory.retries} times in {self.steps} steps"
-        peak, capacity, margin = self.memory.peak_bytes, self.memory.capacity_bytes, self.margin_bytes
-        if peak is None or capacity is None or margin is None or peak + margin <= capacity:
+        peak, room, capacity = self.memory.peak_bytes, self.room_bytes, self.memory.capacity_bytes
+        if peak is None or room is None or capacity is None or peak <= room:
             return ""
-        used, kept = f"{peak / 1e9:.2f} of {capacity / 1e9:.2f} GB", f"the margin of {margin / 1e9:.2f} GB"
+        used, kept = f"{peak / 1e9:.2f} of {capacity / 1e9:.2f} GB", f"the margin of {(capacity - room) / 1e9:.2f} GB"
         return f"it used {used} and left less than {kept}"
 
     @property
@@ -212,41 +198,28 @@ def _bounds(probes: Mapping[int, Probe]) -> tuple[int, int]:
 def _next_size(probes: Mapping[int, Probe], cap: int) -> int:
     """Choose what to try next, 0: nothing that is worth a process. Sizes are doubled a few times, then the line tells
     how far to jump; where one did not fit, sizes between are tried, or half of it where none did fit."""
-    (low, high), known = _bounds(probes), {size: held for size, tried in probes.items() if (held := tried.held_bytes)}
+    low, high = _bounds(probes)
     if not low:
         # What fails for another reason than memory fails at any size.
         return high // 2 if probes[high].outcome != ProbeOutcome.FAILED else 0
-    capacity, margin = probes[low].memory.capacity_bytes, probes[low].margin_bytes
-    room = None if capacity is None or margin is None else capacity - margin
+    held = {size: nbytes for size, tried in sorted(probes.items()) if (nbytes := tried.held_bytes)}
+    room = probes[low].room_bytes
+    within = None if room is None else _largest_within(held, room)
     if high:
-        middle = (low + high) // 2
-        if room is not None and known.get(low, room) < room < known.get(high, room):
-            # Both ran: where the margin is met.
-            middle = low + int((high - low) * (room - known[low]) / (known[high] - known[low]))
-        return neat(middle) if WORTH_A_PROCESS * low <= neat(middle) < high else 0
-    target = 2 * low
-    if len(probes) >= CLIMBS and capacity is not None and room is not None:
-        most, within = largest_within(known, capacity), largest_within(known, room)
-        target = cap if most is None or within is None else neat(min(int(JUMP * most), within))
-    target = min(cap, target)
+        target = neat(within if within is not None and low < within < high else (low + high) // 2)
+        return target if WORTH_A_PROCESS * low <= target < high else 0
+    target = min(cap, 2 * low if within is None else neat(min(within, FURTHEST * low)))
     return target if target >= WORTH_A_PROCESS * low or low < target == cap else 0
 
 
-def largest_within(held: Mapping[int, int], nbytes: float) -> int | None:
-    """Give the largest batch that should fit into so many bytes, by the line through what sizes held; `None` from fewer
-    than two, and where memory does not grow. A line that not all sizes lie on is not trusted far."""
-    sizes = np.array(sorted(held), dtype=float)
-    if len(sizes) < 2:
+def _largest_within(held: Mapping[int, int], nbytes: float) -> int | None:
+    """Give the largest batch that should fit into so many bytes, by the line through what the two largest held; `None`
+    from fewer than two, and where memory does not grow."""
+    if len(held) < 2:
         return None
-    seen = np.array([held[int(size)] for size in sizes], dtype=float)
-    base, slope = _relative_line(sizes, seen)
-    straight = bool((np.abs(base + slope * sizes - seen) <= MEMORY_RESIDUAL * seen).all())
-    far = EXTRAPOLATED * int(sizes[-1])
-    if slope <= 0:
-        return None if straight else far
-    # A line through exact points is off by a few bytes, which must not cost a whole sample.
-    fits = math.floor((nbytes - base) / slope + 1e-6)
-    return max(0, fits if straight else min(fits, far))
+    (small, less), (large, more) = list(held.items())[-2:]
+    slope = (more - less) / (large - small)
+    return large + int((nbytes - more) / slope) if slope > 0 else None
 
 
 def neat(size: int) -> int:
@@ -329,28 +302,23 @@ class Measurements:
     ended: str | None = None
     """Why no more could be measured; `None` where it could."""
 
-    def fit(self) -> BlockFit:
-        """Take the drift of the machine out."""
-        every = [(size, number, block) for size, blocks in self.blocks.items() for number, block in blocks]
-        return BlockFit([(size, number, math.log(block.samples_per_s)) for size, number, block in every])
-
     def rates(self) -> dict[int, Estimate]:
-        """Give the samples/s by size."""
-        if not self.blocks:
-            return {}
-        fit, first = self.fit(), next(iter(self.blocks))
-        return {size: fit.rate(size, first) for size in sorted(self.blocks)}
+        """Give the samples/s by size, the drift of the machine taken out."""
+        every = [(size, number, block) for size, blocks in self.blocks.items() for number, block in blocks]
+        fit = BlockFit([(size, number, math.log(block.samples_per_s)) for size, number, block in every])
+        return {size: fit.rate(size, every[0][0]) for size in sorted(self.blocks)}
 
-    def waiting(self) -> dict[int, float]:
-        """Give the share of the time in which the training waited for a batch, 0..1, by size."""
-        return {
-            size: sum(b.wait_ns for _, b in blocks) / sum(b.end_ns - b.begin_ns for _, b in blocks)
-            for size, blocks in sorted(self.blocks.items())
-        }
+    def most_waiting(self) -> tuple[float, int]:
+        """Give the largest share of the time in which the training waited for a batch, 0..1, and the size."""
+        shares = (
+            (sum(b.wait_ns for _, b in blocks) / sum(b.end_ns - b.begin_ns for _, b in blocks), size)
+            for size, blocks in self.blocks.items()
+        )
+        return max(shares, default=(0.0, 0))
 
 
 def measure(
-    bench: Bench, settings: LoaderSettings, sizes: Sequence[int], until: float, now: Callable[[], float], say: Say
+    bench: ScriptBench, settings: LoaderSettings, sizes: Sequence[int], until: float, now: Callable[[], float], say: Say
 ) -> Measurements:
     """Measure rounds over the sizes for as long as there is time, and each size without a loader where that binds.
 
@@ -377,7 +345,7 @@ def measure(
                 if block.batches >= LEAST_BATCHES:
                     found.blocks.setdefault(size, []).append((number, block))
             took = now() - begun
-        for size in sorted(found.blocks) if max(found.waiting().values(), default=0.0) > LOADER_BOUND else ():
+        for size in sorted(found.blocks) if found.most_waiting()[0] > LOADER_BOUND else ():
             if now() > until:
                 break
             say(f"measuring batches of {size} kept in memory")
@@ -392,49 +360,13 @@ def measure(
     return found
 
 
-def step_time(rates: Rates) -> tuple[float, float] | None:
-    """Draw the line through what steps took: alpha and beta, ns.
-
-    By least squares of relative errors; where the best line would have a negative part, which no step has, the best
-    without that part. `None` from fewer than three sizes, and where larger batches take no longer.
-    """
-    if len(rates) < 3:
-        return None
-    sizes = np.array(list(rates), dtype=float)
-    times = sizes * 1e9 / np.array([rate.value for rate in rates.values()])
-    alpha, beta = _relative_line(sizes, times)
-    if alpha < 0:
-        ratio = sizes / times
-        alpha, beta = 0.0, float(ratio.sum() / (ratio**2).sum())
-    return (alpha, beta) if beta > 0 else None
-
-
-def knee(rates: Rates) -> tuple[int, int, int]:
-    """Give the smallest size within 5 % of the best rate: as measured, and the smallest that could be it and that
-    surely is it by the ends of the intervals. Only measured sizes count: a rate need not rise with the size."""
-    best = max(sorted(rates), key=lambda size: rates[size].value)
-    least = NEAR_BEST * rates[best].value
-    near = [
-        min(size for size, rate in rates.items() if size == best or getattr(rate, end) >= least)
-        for end in ("value", "high", "low")
-    ]
-    return near[0], near[1], near[2]
-
-
-def _relative_line(x: Values, y: Values) -> tuple[float, float]:
-    """Give (a, b) of y = a + b x with the least sum of squared relative errors."""
-    (a, b), *_ = np.linalg.lstsq(np.column_stack([1 / y, x / y]), np.ones(len(y)), rcond=None)
-    return float(a), float(b)
-
-
 @dataclass(frozen=True)
 class Question:
     """What is asked."""
 
     settings: LoaderSettings
-    """Settings with which sizes are compared: the best that the loader's tuning found, at the program's batch size."""
-    batch_size: int
-    """The program's own, samples that one step loads (its micro-batch where it accumulates gradients)."""
+    """Settings with which sizes are compared: the best that the loader's tuning found, at the program's batch size
+    (its micro-batch where it accumulates gradients)."""
     dataset_samples: int | None = None
     """No batch can be larger; `None`: not known."""
     most: int | None = None
@@ -444,7 +376,7 @@ class Question:
 
 
 def advise(
-    bench: Bench,
+    bench: ScriptBench,
     probe: Try | None,
     question: Question,
     budget_s: float,
@@ -464,79 +396,42 @@ def advise(
         say: told in one line what is being done.
         now: seconds, of a clock that only goes forward.
     """
-    until, own, ladder = now() + budget_s, question.batch_size, Ladder(None)
+    until, own, ladder = now() + budget_s, question.settings.batch_size or 1, Ladder(None)
     if probe is not None:
         ladder = climb(probe, own, LADDER_SHARE * budget_s, question.dataset_samples, question.most, now, say)
     sizes = sizes_to_measure(own, max(own, ladder.b_max or own), question.settings.num_workers)
     sizes = [size for size in sizes if size not in ladder.failed]
     found = measure(bench, question.settings, sizes, until, now, say)
-    rates = found.rates()
-    alpha, beta = step_time(rates) or (None, None)
+    rates = found.rates() if found.blocks else {}
     notes = [*_notes_of_memory(question, None if probe is None else ladder)]
+    waits, slowest = found.most_waiting()
+    b_95 = None
     if found.ended:
         notes.append(f"Throughput was not measured further: {found.ended}")
-    advice = BatchAdvice(
+    if len(rates) < 2:
+        notes.append("Throughput was measured at fewer than two sizes")
+    elif waits > LOADER_BOUND:
+        notes += _notes_of_loader(found, rates)
+        notes.append(
+            f"The training waits for its loader {100 * waits:.0f} % of the time at a batch of {slowest}: rates depend "
+            "on the loader as well"
+        )
+    else:
+        # Only measured sizes count: a rate need not rise with the size.
+        b_95 = min(s for s in rates if rates[s].value >= NEAR_BEST * max(rate.value for rate in rates.values()))
+    if not found.ended and (missed := sorted(set(sizes) - found.blocks.keys() - found.failed.keys())):
+        notes.append(f"There was no time to measure batches of {', '.join(map(str, missed))}")
+    return BatchAdvice(
         b_max=ladder.b_max,
+        b_95=b_95,
         samples_per_s={size: rate.value for size, rate in rates.items()},
         intervals={size: (rate.low, rate.high) for size, rate in rates.items() if not math.isnan(rate.low)},
         memory_bytes=ladder.memory,
         failed=ladder.failed | found.failed,
-        alpha_ns=alpha,
-        beta_ns=beta,
+        loader_bound=waits > LOADER_BOUND and len(rates) > 1,
         alone=dict(found.alone),
+        notes=tuple(notes),
     )
-    if len(rates) < 2:
-        notes.append("Throughput was measured at fewer than two sizes")
-    else:
-        b_95, earliest, latest = knee(rates)
-        waits, slowest = max((share, size) for size, share in found.waiting().items())
-        advice = replace(advice, loader_bound=waits > LOADER_BOUND, b_95=None if waits > LOADER_BOUND else b_95)
-        if advice.loader_bound:
-            notes += _notes_of_loader(found, rates)
-            notes.append(
-                f"The training waits for its loader {100 * waits:.0f} % of the time at a batch of {slowest}: rates and "
-                "line depend on the loader as well"
-            )
-        elif earliest != latest:
-            notes.append(
-                f"The smallest size within 5 % of the best is uncertain: {earliest} to {latest} by the intervals"
-            )
-        if not advice.loader_bound and alpha and beta and (share := alpha / (alpha + beta * own)) > LAUNCH_BOUND:
-            notes.append(
-                f"At a batch of {own}, {100 * share:.0f} % of a step's time does not depend on the batch: the step is "
-                "launch- or overhead-bound"
-            )
-        if alpha is None and len(rates) > 2:
-            notes.append("Larger batches do not make steps longer, so no line is drawn")
-        advice = _with_faster(advice, own, rates, found.fit(), notes)
-    if not found.ended and (missed := sorted(set(sizes) - found.blocks.keys() - found.failed.keys())):
-        notes.append(f"There was no time to measure batches of {', '.join(map(str, missed))}")
-    return replace(advice, notes=tuple(notes))
-
-
-def _with_faster(advice: BatchAdvice, own: int, rates: Rates, fit: BlockFit, notes: list[str]) -> BatchAdvice:
-    """Propose a smaller batch that is clearly faster, to be accumulated to the same global one; say what larger ones
-    would do."""
-    gains = {size: fit.ratio(size, own) for size in rates if own in rates}
-    clearly = [size for size, gain in gains.items() if gain.low > 0 and gain.value > math.log(1 + WORTH_TUNING)]
-    fastest_first = sorted(clearly, key=lambda size: -rates[size].value)
-    micro = next((size for size in fastest_first if size < own and own % size == 0), None)
-    if micro is not None:
-        times, gain = own // micro, 100 * (rates[micro].value / rates[own].value - 1)
-        advice = replace(advice, micro_batch=micro, accumulate=times)
-        notes.append(
-            f"Batches of {micro}, with gradients accumulated over {times}, keep the global batch of {own} and are "
-            f"{gain:.0f} % faster (divide each loss by {times}; batch norm uses {micro} samples)"
-        )
-    larger = next((size for size in fastest_first if size > own), None)
-    if larger is not None:
-        gain, ratio = 100 * (rates[larger].value / rates[own].value - 1), larger / own
-        notes.append(
-            f"A batch of {larger} is {gain:.0f} % faster than {own}. A global batch of {larger} instead of {own} "
-            f"changes the training. Rules of thumb multiply the learning rate by {ratio:.2g} for SGD (linear, with a "
-            f"warm-up) and by {math.sqrt(ratio):.2g} for Adam (square root). Accuracy was not measured"
-        )
-    return advice
 
 
 def _notes_of_memory(question: Question, ladder: Ladder | None) -> Iterator[str]:
@@ -553,7 +448,7 @@ def _notes_of_memory(question: Question, ladder: Ladder | None) -> Iterator[str]
         yield "Batches differ in size, so leave room: what fits depends on which samples share a batch"
 
 
-def _notes_of_loader(found: Measurements, rates: Rates) -> Iterator[str]:
+def _notes_of_loader(found: Measurements, rates: Mapping[int, Estimate]) -> Iterator[str]:
     """Tell what the training would do without a loader, and what a loader would have to deliver for that."""
     yield "The loader sets the pace, so the smallest size within 5 % of the best is unknown"
     if not found.alone:

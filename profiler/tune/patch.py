@@ -124,7 +124,7 @@ class _LoaderCall:
             if keyword.arg == name:
                 return keyword.value
         position, given = POSITIONS.get(name), self.node.args
-        if position is None or _is_super(self.node) or any(isinstance(each, ast.Starred) for each in given):
+        if position is None or any(isinstance(each, ast.Starred) for each in given):
             return None
         return given[position] if position < len(given) else None
 
@@ -146,13 +146,13 @@ def _loader_call(made: CallStack) -> _LoaderCall:
         raise _NotFound(f"The source at {place} cannot be read, or has changed since.")
     imports = [each for each in ast.walk(source.module) if isinstance(each, ast.ImportFrom)]
     names = {alias.asname: alias.name for each in imports for alias in each.names}
-    own = None if function is None else source.class_of(function)
-    nodes = []
-    for node in ast.walk(source.module):
-        if isinstance(node, ast.Call) and node.lineno <= call.line <= (node.end_lineno or node.lineno):
-            made_of = [name_of(base) for base in own.bases] if own is not None else []
-            called = made_of if _is_super(node) else [names.get(name_of(node.func), name_of(node.func))]
-            nodes += [node] if any(LOADER in name for name in called) else []
+    nodes = [
+        node
+        for node in ast.walk(source.module)
+        if isinstance(node, ast.Call)
+        and node.lineno <= call.line <= (node.end_lineno or node.lineno)
+        and LOADER in names.get(name_of(node.func), name_of(node.func))
+    ]
     if not nodes:
         raise _NotFound(f"No call at {place} makes a loader: a library makes it there.")
     line = max(node.lineno for node in nodes)
@@ -160,13 +160,6 @@ def _loader_call(made: CallStack) -> _LoaderCall:
     if len(innermost) > 1:
         raise _NotFound(f"Several loaders are made at {place}.")
     return _LoaderCall(innermost[0], source, tuple(stack))
-
-
-def _is_super(node: ast.Call) -> bool:
-    """Tell whether it is `super().__init__(…)`."""
-    of = node.func
-    called = isinstance(of, ast.Attribute) and of.attr == "__init__" and isinstance(of.value, ast.Call)
-    return called and name_of(of.value.func) == "super"  # type: ignore[attr-defined]
 
 
 def _changed(
@@ -189,8 +182,8 @@ def _changed(
                 by_hand.append(f"{says} where {ran!r} ran: set it to {value!r}.")
             elif given.value != value:
                 edits.append((given, repr(value)))
-        elif (option := _option(given, call, command)) is not None and (said := option.set_in(command, value)):
-            command = said
+        elif (flags := _option(given, call, command)) and not isinstance(value, bool):
+            command = _with_option(command, flags, str(value))
         else:
             comes = f"{name} comes from `{ast.unparse(given)}` ({call.place(given)})"
             by_hand.append(f"{comes}, {ran!r} in this run: set it to {value!r}.")
@@ -259,48 +252,25 @@ def _unified_diff(before: bytes, after: bytes, path: str) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in diff)
 
 
-@dataclass(frozen=True)
-class _Option:
-    """An option of the command line."""
-
-    flags: tuple[str, ...]
-    """`-j`, `--workers`."""
-    action: str
-    """argparse's, `store_true` and its kin; an option with a value is `store`."""
-
-    @property
-    def long(self) -> str:
-        return next((flag for flag in self.flags if flag.startswith("--")), self.flags[0])
-
-    def set_in(self, words: list[str], value: Any) -> list[str] | None:
-        """Give the command that sets an option so; `None` where the option cannot say it."""
-        if isinstance(value, bool) and self.action != "store":
-            negated = f"--no-{self.long[2:]}"
-            left = [word for word in words if word not in (*self.flags, negated)]
-            if self.action == "BooleanOptionalAction":
-                return [*left, self.long if value else negated]
-            if self.action not in ("store_true", "store_false"):
-                return None
-            return [*left, self.long] if value == (self.action == "store_true") else left
-        for at, word in enumerate(words):
-            name, equals, _ = word.partition("=")
-            if name in self.flags and equals:
-                return [*words[:at], f"{name}={value}", *words[at + 1 :]]
-            if name in self.flags and at + 1 < len(words):
-                return [*words[:at], name, str(value), *words[at + 2 :]]
-            short = next((each for each in self.flags if not each.startswith("--") and word.startswith(each)), None)
-            if short is not None and word[len(short) :].isdigit():
-                return [*words[:at], f"{short}{value}", *words[at + 1 :]]
-        return [*words, self.long, str(value)]
+def _with_option(words: list[str], flags: Sequence[str], value: str) -> list[str]:
+    """Give the command with an option of these flags (`-j`, `--workers`) set to a value."""
+    for at, word in enumerate(words):
+        name, equals, _ = word.partition("=")
+        if name in flags and equals:
+            return [*words[:at], f"{name}={value}", *words[at + 1 :]]
+        if name in flags:
+            return [*words[:at], name, value, *words[at + 2 :]]
+    # Of two the later holds: one that was written otherwise (`-j4`) may stay.
+    return [*words, next((flag for flag in flags if flag.startswith("--")), flags[0]), value]
 
 
-def _option(given: ast.expr, call: _LoaderCall, command: Sequence[str]) -> _Option | None:
-    """Find the option that an expression reads: by an attribute or item of its name that one of the files on the stack
-    declares (argparse), or by a parameter that a decorator gives (click). `None` where it reads none, and where the
-    program is not what the command names."""
+def _option(given: ast.expr, call: _LoaderCall, command: Sequence[str]) -> list[str]:
+    """Find the flags of the option that an expression reads: by an attribute or item of its name that one of the files
+    on the stack declares (argparse), or by a parameter that a decorator gives (click). Empty where it reads none, and
+    where the program is not what the command names."""
     programs = {Path(word).name for word in command if word.endswith(".py")}
     if Path(call.stack[0].file).name not in programs and "-m" not in command:
-        return None
+        return []
     if isinstance(given, ast.Name):
         function = function_of(call.stack[-1])
         nodes: list[ast.AST] = [] if function is None else list(function.decorator_list)
@@ -312,21 +282,16 @@ def _option(given: ast.expr, call: _LoaderCall, command: Sequence[str]) -> _Opti
         name = given.attr if isinstance(given, ast.Attribute) else str(getattr(item, "value", ""))
         declares = "add_argument"
     else:
-        return None
+        return []
     calls = [node for node in nodes if isinstance(node, ast.Call) and name_of(node.func) == declares]
-    found = [option for each in calls if (option := _declared(each, name)) is not None]
-    return found[0] if len(found) == 1 else None
+    found = [flags for each in calls if (flags := _declared(each, name))]
+    return found[0] if len(found) == 1 else []
 
 
-def _declared(call: ast.Call, name: str) -> _Option | None:
-    """Read the option that a call declares, if its value has this name."""
+def _declared(call: ast.Call, name: str) -> list[str]:
+    """Read the flags of the option that a call declares, if its value has this name."""
     words = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-    flags = tuple(word for word in words if word.startswith("-"))
-    if not flags:
-        return None
-    keywords = {keyword.arg: keyword.value for keyword in call.keywords}
-    action, dest = keywords.get("action"), keywords.get("dest")
-    said = "store" if action is None else action.value if isinstance(action, ast.Constant) else name_of(action)
-    option = _Option(flags, str(said))
+    flags = [word for word in words if word.startswith("-")]
+    dest = next((keyword.value for keyword in call.keywords if keyword.arg == "dest"), None)
     named = {dest.value} if isinstance(dest, ast.Constant) else {word for word in words if word not in flags}
-    return option if name in (named or {option.long.lstrip("-").replace("-", "_")}) else None
+    return flags if name in (named or {flag.lstrip("-").replace("-", "_") for flag in flags}) else []

@@ -11,8 +11,8 @@ from ..analyse.speedup import Speedup
 from ..analyse.statistics import Estimate
 from ..record.tuning import Block, LoaderSettings
 from .patch import Patch
-from .search import Bench, BenchEnded, TrialFailed
 from .standing import Entry, SearchPlan, Standing
+from .training import BenchEnded, ScriptBench, TrialFailed
 
 BLOCK_S, LEAST_BLOCK_S = 1.0, 0.1
 """Length of a block, and of the shortest ones: of trainings that end within longer ones."""
@@ -68,7 +68,9 @@ def advised_of(findings: tuple[Finding, ...], baseline: LoaderSettings) -> Advis
     return None
 
 
-def prove(bench: Bench, plan: SearchPlan, advised: Advised, outside: float, on_block: Callable[[Entry], None]) -> Proof:
+def prove(
+    bench: ScriptBench, plan: SearchPlan, advised: Advised, outside: float, on_block: Callable[[Entry], None]
+) -> Proof:
     """Try the advice. Never raises for what happens to the training; Ctrl-C ends it with the rounds so far.
 
     Args:
@@ -98,7 +100,7 @@ def prove(bench: Bench, plan: SearchPlan, advised: Advised, outside: float, on_b
     return Proof(advised, plan.baseline, told, rounds, "" if told is not None else why_not or "nothing was measured")
 
 
-def _block(bench: Bench, settings: LoaderSettings, seconds: float) -> tuple[Block, float]:
+def _block(bench: ScriptBench, settings: LoaderSettings, seconds: float) -> tuple[Block, float]:
     """Measure a block of these settings, and give its length: half as long, and again, where the training ends within
     it.
 

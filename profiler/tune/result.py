@@ -121,13 +121,6 @@ class BatchAdvice:
     """Most memory in use, by batch size."""
     failed: dict[int, str] = field(default_factory=dict)
     """Sizes that do not fit, and what they ended with."""
-    alpha_ns: float | None = None
-    """Part of a step's time that does not depend on its size, ns; `None`: no line fits."""
-    beta_ns: float | None = None
-    """Time of each sample, ns; `None`: no line fits."""
-    micro_batch: int | None = None
-    """A smaller batch that is clearly faster, to be accumulated `accumulate` times to the program's; `None`: none."""
-    accumulate: int | None = None
     loader_bound: bool = False
     """Whether the loader sets the pace, so that rates do not tell sizes apart."""
     alone: dict[int, float] = field(default_factory=dict)
@@ -244,10 +237,8 @@ class TuningFile:
         path = folder / TUNE_JSON
         try:
             content = read_json(path)
-            if content["format"] != FORMAT:
-                raise ValueError("another format")
-            if content["version"] != VERSION:
-                raise RecordError(f"{path} has version {content['version']}; this whyidle reads version {VERSION}.")
+            if (content["format"], content["version"]) != (FORMAT, VERSION):
+                raise ValueError(f"another format than version {VERSION}")
             return cls(dict(content["asked"]), str(content["began"]), content.get("result"))
         except (ValueError, KeyError, TypeError) as error:
             raise RecordError(f"{path} is not a readable tuning: {error}.") from error

@@ -10,19 +10,17 @@ partly by luck.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import exp, inf, log
 from statistics import fmean
-from typing import Protocol
 
 from ..analyse.predict.advice import TIE
 from ..analyse.predict.workload import Binding, Prediction
 from ..analyse.statistics import Estimate
-from ..errors import WhyidleError
 from ..record.tuning import DEFAULT_PREFETCH, Block, LoaderSettings
 from .result import SearchEnd, Trial, Tuning, WorkersCost, describe
 from .standing import HELD, LEAST_PROOFS, WORTH_TUNING, Arm, Entry, SearchPlan, Standing, cost, shuffled, toll
+from .training import BenchEnded, NothingToTune, ScriptBench, TrialFailed
 
 SAME = 0.015
 """Log rates that differ by no more are the same."""
@@ -53,54 +51,6 @@ MANY_WORKERS = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64)
 
 Predict = Callable[[Sequence[LoaderSettings]], Sequence[Prediction]]
 """Predicts settings, in their order: the replay of the recorded stretch."""
-
-
-class TrialFailed(WhyidleError):
-    """These settings do not work here; others may. `ended`: the training came to its end meanwhile; a shorter block may
-    fit into it."""
-
-    def __init__(self, message: str, out_of_memory: bool = False, ended: bool = False) -> None:
-        super().__init__(message)
-        self.out_of_memory = out_of_memory
-        self.ended = ended
-
-
-class BenchEnded(WhyidleError):
-    """The training is gone, and could not be started again: nothing more can be measured."""
-
-
-class Bench(Protocol):
-    """A training under way that can be told with which settings to go on, or a simulated one."""
-
-    @property
-    def baseline(self) -> LoaderSettings:
-        """The program's own settings."""
-        ...
-
-    def now(self) -> float:
-        """Give the seconds on a clock that only goes forward; a simulation has its own."""
-        ...
-
-    def measure(self, settings: LoaderSettings, seconds: float) -> Block:
-        """Train on with these settings and measure so long, or as long as the block needs to mean anything.
-
-        Raises:
-            TrialFailed: these settings do not work.
-            BenchEnded: nothing works any more.
-        """
-        ...
-
-    def held(self, seconds: float, batch_size: int | None = None) -> Block:
-        """Measure the same with batches that were fetched before: the training without a loader. Raises as above.
-
-        Args:
-            batch_size: of those batches; `None`: the baseline's.
-        """
-        ...
-
-    def close(self, settings: LoaderSettings) -> None:
-        """End the workers of settings that will not be asked for again."""
-        ...
 
 
 class SearchPhase:
@@ -137,8 +87,15 @@ class _OutOfTime(Exception):
     """The next block would not fit into the budget."""
 
 
-def search(bench: Bench, predict: Predict, plan: SearchPlan, on_event: Callable[[SearchProgress], object]) -> Tuning:
-    """Search settings. Never raises for what happens to the training; Ctrl-C ends it with the best so far."""
+def search(
+    bench: ScriptBench, predict: Predict, plan: SearchPlan, on_event: Callable[[SearchProgress], object]
+) -> Tuning:
+    """Search settings; Ctrl-C ends it with the best so far.
+
+    Raises:
+        NothingToTune: the program's own settings were not measured.
+        KeyboardInterrupt: nor were they when Ctrl-C came.
+    """
     run = _Search(bench, predict, plan, on_event)
     try:
         return run.conclude(run.run())
@@ -152,7 +109,7 @@ def search(bench: Bench, predict: Predict, plan: SearchPlan, on_event: Callable[
 
 class _Search:
     def __init__(
-        self, bench: Bench, predict: Predict, plan: SearchPlan, on_event: Callable[[SearchProgress], object]
+        self, bench: ScriptBench, predict: Predict, plan: SearchPlan, on_event: Callable[[SearchProgress], object]
     ) -> None:
         self.bench, self.plan, self.own = bench, plan, plan.baseline
         self._predict, self._on_event = predict, on_event
@@ -431,7 +388,7 @@ class _Search:
 
     def _tell(self, arm: Arm, entry: Entry | None) -> None:
         best, speedup = self.own, 1.0
-        with suppress(ValueError):
+        if self._blocks_of(self.own):
             now = self.standing()
             best, _ = now.pick(each for each in now.settings if now.eligible(each))
             speedup = 1.0 if best == self.own else exp(now.fit.ratio(best, self.own).value)
@@ -479,22 +436,13 @@ class _Search:
         """Put together what was found, whenever it ended. `why`: what ended it from outside."""
         own = self.own
         run = dict.fromkeys([own, *(entry.settings for entry in self.entries if not entry.held)])
-        wall_s = sum(entry.cost_s for entry in self.entries)
-        try:
-            now = self.standing()
-        except ValueError:
-            trial = self._trial(None, own)
-            because = why or trial.error or "the program's own settings were not measured"
-            notes = tuple(self._not_tested(ended, None))
-            return Tuning(
-                baseline=trial,
-                best=trial,
-                trials=(trial,),
-                ended=ended,
-                because=because,
-                wall_s=wall_s,
-                not_tested=notes,
-            )
+        if not self._blocks_of(own):
+            if ended == SearchEnd.STOPPED:
+                raise KeyboardInterrupt
+            errors = [entry.error for entry in self.entries if entry.error is not None]
+            because = why or next(iter(errors), "the budget is too small for a block of the program's own settings")
+            raise NothingToTune(f"nothing was measured: {because}")
+        now = self.standing()
         best = self._best(now, ended)
         clear = best != own and now.gain(best, self.proven_from).low > CLEAR
         if now.noisy and ended != SearchEnd.NOTHING_TO_GAIN and not clear:
@@ -518,7 +466,7 @@ class _Search:
             binding_constraint=Binding.TRAINING if at_ceiling else self.predicted(best).binding,
             not_tested=tuple(self._not_tested(ended, now)),
             noise=now.fit.seen_noise,
-            wall_s=wall_s,
+            wall_s=sum(entry.cost_s for entry in self.entries),
         )
 
     def _best(self, now: Standing, ended: str) -> LoaderSettings:
@@ -539,7 +487,7 @@ class _Search:
         ]
         return min(near, key=lambda each: cost(each, own))
 
-    def _trial(self, now: Standing | None, settings: LoaderSettings, best: LoaderSettings | None = None) -> Trial:
+    def _trial(self, now: Standing, settings: LoaderSettings, best: LoaderSettings) -> Trial:
         entries = [entry for entry in self.entries if entry.arm == settings]
         failure = next((entry for entry in reversed(entries) if entry.block is None), None)
         predictable = settings.pipeline == self.own.pipeline and settings in self._predicted
@@ -552,7 +500,7 @@ class _Search:
             blocks=len(self._blocks_of(settings)),
             dropped=None if failure is not None else self.candidates.get(settings),
         )
-        if now is None or settings not in now.settings:
+        if settings not in now.settings:
             return trial
         # As the speedup: what the best is by the rounds that it was proven in.
         ratio = now.gain(settings, self.proven_from) if settings == best != self.own else None
@@ -595,7 +543,7 @@ class _Search:
         larger = ", a larger --budget may decide it" if best == self.own else ""
         return f"the budget was used up{larger}; so far {words}" if ended == SearchEnd.BUDGET else words
 
-    def _not_tested(self, ended: str, now: Standing | None) -> Iterable[str]:
+    def _not_tested(self, ended: str, now: Standing) -> Iterable[str]:
         run = {entry.settings for entry in self.entries if not entry.held}
         notes, plan = list(self.notes), self.plan
         both_pinned = len({settings.pin_memory for settings in run}) > 1
@@ -603,8 +551,8 @@ class _Search:
             notes.append("pin_memory: the search ended before its turn")
         for settings, why in sorted(self.candidates.items(), key=lambda item: item[1] is not None):
             notes += [f"{describe(settings)}: {why or 'the search ended before its turn'}"] * (settings not in run)
-        ranked = now is not None and ended not in (SearchEnd.NOTHING_TO_GAIN, SearchEnd.TOO_NOISY)
-        if now is not None and ranked and "num_workers" not in plan.fixed:
+        ranked = ended not in (SearchEnd.NOTHING_TO_GAIN, SearchEnd.TOO_NOISY)
+        if ranked and "num_workers" not in plan.fixed:
             _, fastest = now.pick(now.settings)
             if fastest.num_workers >= plan.most_workers:
                 notes.append(f"more than {fastest.num_workers} workers: --max-workers allows more")

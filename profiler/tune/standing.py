@@ -180,7 +180,7 @@ def toll(faster: LoaderSettings, than: LoaderSettings, cpus: float = inf) -> flo
 
 
 class Standing:
-    """What all blocks so far say of each setting. Raises ValueError where the baseline has no block yet."""
+    """What all blocks so far say of each setting; the baseline has a block."""
 
     def __init__(self, entries: Sequence[Entry], plan: SearchPlan) -> None:
         self.plan = plan
@@ -190,8 +190,6 @@ class Standing:
         for entry in entries:
             if entry.block is not None and not entry.held:
                 self.blocks.setdefault(entry.settings, []).append(entry.block)
-        if self.own not in self.blocks:
-            raise ValueError("the baseline has no block")
         self.failed = {entry.settings for entry in entries if entry.block is None and not entry.held}
         """Settings that did not work at last."""
         self._rows: list[tuple[Arm, int, float]] = []

@@ -3,7 +3,6 @@ its loader settings (`record.tuning` has what the two sides say to each other)."
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -21,13 +20,11 @@ from typing import Any
 
 from ..capture.sampler.start import Sampler, start_sampler
 from ..errors import WhyidleError
-from ..interrupts import held, ignored_before
+from ..interrupts import held, ignored_before, start_program
 from ..record.files import plain
 from ..record.notices import LOADED, TRAINING_NOTICES, Notices, read_notices, why_unseen
 from ..record.run import create_run, processes, update_run
 from ..record.tuning import ANSWERS, LONGEST_BLOCK, ORDERS, Block, Channel, ChannelClosed, LoaderSettings, Word
-from .search import BenchEnded, TrialFailed
-from .watchdog import end_all, members, watched
 
 OUTPUT = "output.txt"
 WRITES = "tuning.writes"
@@ -42,9 +39,26 @@ BEFORE_SECONDS, BEFORE_SHARE = 60.0, 0.5
 """After its first step, by when a training is taken over or says why not; that, or so much of the budget."""
 READY_SECONDS = 900.0
 """Without a training to be seen. Downloads and compilers may take long."""
-ANSWER_SECONDS, LEAST_ANSWER_SECONDS = 120.0, 30.0
-"""Beyond `LONGEST_BLOCK` times the seconds that were asked for: then the training hangs. The second where no more is
-left of the budget."""
+ANSWER_SECONDS = 60.0
+"""Beyond `LONGEST_BLOCK` times the seconds that were asked for: then the training hangs."""
+SHARES = "torch_shm_manag"
+"""Name in /proc of torch's process that removes the shared memory of others once they are gone, and then ends."""
+GONE_SECONDS = 5.0
+"""How long killed processes may take to be gone."""
+
+
+class TrialFailed(WhyidleError):
+    """These settings do not work here; others may. `ended`: the training came to its end meanwhile; a shorter block may
+    fit into it."""
+
+    def __init__(self, message: str, out_of_memory: bool = False, ended: bool = False) -> None:
+        super().__init__(message)
+        self.out_of_memory = out_of_memory
+        self.ended = ended
+
+
+class BenchEnded(WhyidleError):
+    """The training is gone, and could not be started again: nothing more can be measured."""
 
 
 class NothingToTune(WhyidleError):
@@ -65,7 +79,7 @@ class Launch:
     """What is recorded before the first order: so many steps, and so many seconds."""
     overwrite: bool = False
     budget_s: float | None = None
-    """For all of it, from when the bench is made; `None`: no answer is waited for any shorter on its account."""
+    """For all of it; `None`: the training is taken over no sooner on its account."""
     most_starts: int = 3
     """Times that it is started in all, should it end."""
     description: Mapping[str, Any] = field(default_factory=dict)
@@ -74,43 +88,9 @@ class Launch:
     """Seconds from when the bench is made after which nothing is waited for any longer."""
 
 
-def popen(command: list[str], environment: Mapping[str, str], output: Path) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own: Ctrl-C in our terminal is for us.
-
-    Raises:
-        WhyidleError: there is no such program, or it cannot be run.
-    """
-    try:
-        with output.open("ab") as file:
-            return subprocess.Popen(
-                command,
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=ignored_before(),
-            )
-    except FileNotFoundError as error:
-        raise WhyidleError(f"there is no program {command[0]!r}.{script_hint(command)}") from error
-    except OSError as error:
-        if error.errno == errno.ENOEXEC and command[0] != "/bin/sh":
-            # A script without a first line that names its shell.
-            return popen(["/bin/sh", *command], environment, output)
-        raise WhyidleError(f"{command[0]} cannot be run: {error.strerror}.{script_hint(command)}") from error
-
-
 def script_hint(command: Sequence[str]) -> str:
     """Add to a message that there is no such program: a script was meant, perhaps."""
     return f" To tune a script, write: whyidle tune -- python {command[0]}" if command[0].endswith(".py") else ""
-
-
-def last_lines(output: Path, most: int) -> list[str]:
-    """Give the last lines that a command printed, without empty ones."""
-    lines: deque[str] = deque(maxlen=most)
-    with suppress(OSError), output.open(errors="replace") as file:
-        lines.extend(line.rstrip() for line in file if line.strip())
-    return list(lines)
 
 
 def writes(folder: Path) -> list[tuple[str, str]]:
@@ -139,8 +119,6 @@ class StartedTraining:
         self.channel = Channel.of_tuner(folder)
         self._process: subprocess.Popen[bytes] | None = None
         self._sampler: Sampler | None = None
-        self._watch = ExitStack()
-        """Over its processes, should this one be killed."""
         self._temporary = Path(tempfile.mkdtemp(prefix="pymp-"))
         """For the sockets of multiprocessing: processes that are killed leave theirs."""
         self.busy = False
@@ -152,9 +130,19 @@ class StartedTraining:
         Raises:
             WhyidleError: it cannot be started.
         """
-        self._watch.enter_context(watched(self._mark, self._temporary))
         environment = self._launch.environment(self.folder, {**options, "temporary": str(self._temporary)})
-        self._process = popen(list(self._launch.command), environment, self.folder / OUTPUT)
+        command = list(self._launch.command)
+        with (self.folder / OUTPUT).open("ab") as file:
+            self._process = start_program(
+                command,
+                script_hint(command),
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C in our terminal is for us
+                preexec_fn=ignored_before(),
+            )
         self._sampler = start_sampler(self.folder, self._process.pid)
 
     @property
@@ -171,20 +159,19 @@ class StartedTraining:
 
     def end(self) -> None:
         """End it and all that it started."""
-        with self._watch:
-            self.stop_sampler()
-            if (process := self._process) is not None:
-                if not self.busy:
-                    with suppress(OSError, subprocess.TimeoutExpired):
-                        self.channel.send(Word.STOP)
-                        process.wait(STOP_SECONDS)
-                end_all(self._mark, process.pid)
-                code = self.exit_code(STOP_SECONDS)
-                update_run(self.folder, {"ended": {"status": "stopped", "error": None, "exit_code": code}})
-            shutil.rmtree(self._temporary, ignore_errors=True)
-            self.channel.close()
-            for name in (ORDERS, ANSWERS):
-                (self.folder / name).unlink(missing_ok=True)
+        self.stop_sampler()
+        if (process := self._process) is not None:
+            if not self.busy:
+                with suppress(OSError, subprocess.TimeoutExpired):
+                    self.channel.send(Word.STOP)
+                    process.wait(STOP_SECONDS)
+            end_all(self._mark, process.pid)
+            code = self.exit_code(STOP_SECONDS)
+            update_run(self.folder, {"ended": {"status": "stopped", "error": None, "exit_code": code}})
+        shutil.rmtree(self._temporary, ignore_errors=True)
+        self.channel.close()
+        for name in (ORDERS, ANSWERS):
+            (self.folder / name).unlink(missing_ok=True)
 
     def exit_code(self, seconds: float | None = None) -> int | None:
         """Wait for its end, for so long at most, and give its exit code; `None`: it still runs."""
@@ -223,11 +210,49 @@ class StartedTraining:
 
     def output(self) -> str:
         """Give its last output: for a message."""
-        path = self.folder / OUTPUT
-        lines = last_lines(path, LAST_LINES)
+        path, lines = self.folder / OUTPUT, deque[str](maxlen=LAST_LINES)
+        with suppress(OSError), path.open(errors="replace") as file:
+            lines.extend(line.rstrip() for line in file if line.strip())
         if not lines:
             return f" It printed nothing ({path})."
         return "\n".join((f" Its last output ({path}):", *(f"  {plain(line)}" for line in lines)))
+
+
+def members(mark: str) -> set[int]:
+    """Processes with this `NAME=value` in their environment. Processes of others cannot be looked into."""
+    wanted = mark.encode() + b"\0"
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        with suppress(OSError):
+            begin = (entry / "environ").read_bytes() + b"\0"
+            if begin.startswith(wanted) or b"\0" + wanted in begin:
+                found.add(int(entry.name))
+    return found
+
+
+def end_all(mark: str, group: int) -> None:
+    """Kill the process group and every process so marked: launchers put what they start into sessions of their own.
+    Never raises."""
+    until = time.monotonic() + GONE_SECONDS
+    while True:
+        left = members(mark)
+        pids = left if time.monotonic() > until else {pid for pid in left if _name(pid) != SHARES}
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+        for pid in pids:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if not left or (pids and time.monotonic() > until):
+            break
+        time.sleep(0.02)
+
+
+def _name(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
 
 
 @dataclass(frozen=True)
@@ -266,7 +291,6 @@ class ScriptBench:
         self.began = time.time() if began is None else began
         """As `time.time()`; files that are older are guarded."""
         self._limit = time.monotonic() + launch.limit_s
-        self._until = None if launch.budget_s is None else time.monotonic() + launch.budget_s
         self._training: StartedTraining | None = None
         self._open: set[LoaderSettings] = set()
         """Settings whose workers live, with all that they have made ready."""
@@ -302,20 +326,36 @@ class ScriptBench:
 
     @property
     def baseline(self) -> LoaderSettings:
+        """The program's own settings."""
         return self.ready.settings
 
     def now(self) -> float:
+        """Give the seconds on a clock that only goes forward."""
         return time.monotonic()
 
     def measure(self, settings: LoaderSettings, seconds: float, first: Sequence[int] | None = None) -> Block:
-        """Measure a block; where there is a `first`, what memory it takes too, its first batches of these samples."""
+        """Train on with these settings and measure so long, or as long as the block needs to mean anything.
+
+        Args:
+            first: samples that its first batches are made of: what memory it takes is measured too; `None`: it is not.
+
+        Raises:
+            TrialFailed: these settings do not work.
+            BenchEnded: nothing works any more.
+        """
         return self._order(Word.MEASURE, settings, seconds, first)
 
     def held(self, seconds: float, batch_size: int | None = None) -> Block:
+        """Measure the same with batches that were fetched before: the training without a loader. Raises as above.
+
+        Args:
+            batch_size: of those batches; `None`: the baseline's.
+        """
         size = self.baseline.batch_size if batch_size is None else batch_size
         return self._order(Word.HELD, replace(self.baseline, batch_size=size), seconds)
 
     def close(self, settings: LoaderSettings) -> None:
+        """End the workers of settings that will not be asked for again."""
         self._open.discard(settings)
         if self._training is not None:
             with suppress(OSError):
@@ -366,23 +406,19 @@ class ScriptBench:
         return training
 
     def _await_ready(self, training: StartedTraining) -> None:
-        until = min(time.monotonic() + READY_SECONDS, self._limit)
-        while True:
-            answer = self._receive(training)
-            if answer is not None and answer["say"] == Word.READY:
-                said = {name: answer.get(name) for name in ("batches_per_epoch", "samples", "device")}
-                settings, steps = LoaderSettings.from_json(answer["settings"]), int(answer.get("steps") or 0)
-                self._ready = Ready(settings, fixed=dict(answer.get("fixed") or {}), steps=steps, **said)
-                self.steps += steps
-                return
-            if answer is not None and answer["say"] == Word.REFUSED:
-                raise NothingToTune(training.refused(str(answer.get("why", ""))))
-            if answer is None and not training.alive:
-                raise WhyidleError(training.died("before whyidle could take over its training"))
-            if time.monotonic() > until:
-                raise WhyidleError(
-                    f"whyidle saw no training with a torch DataLoader within {READY_SECONDS:.0f} s.{training.output()}"
-                )
+        answer = self._answer(training, READY_SECONDS, (Word.READY, Word.REFUSED))
+        if answer is None and not training.alive:
+            raise WhyidleError(training.died("before whyidle could take over its training"))
+        if answer is None:
+            raise WhyidleError(
+                f"whyidle saw no training with a torch DataLoader within {READY_SECONDS:.0f} s.{training.output()}"
+            )
+        if answer["say"] == Word.REFUSED:
+            raise NothingToTune(training.refused(str(answer.get("why", ""))))
+        said = {name: answer.get(name) for name in ("batches_per_epoch", "samples", "device")}
+        settings, steps = LoaderSettings.from_json(answer["settings"]), int(answer.get("steps") or 0)
+        self._ready = Ready(settings, fixed=dict(answer.get("fixed") or {}), steps=steps, **said)
+        self.steps += steps
 
     def _order(self, say: str, settings: LoaderSettings, seconds: float, first: Sequence[int] | None = None) -> Block:
         tried = False
@@ -400,7 +436,7 @@ class ScriptBench:
                     raise BenchEnded(str(error)) from error
             training.busy = True
             training.channel.send(say, settings=settings.to_json(), seconds=seconds, first=first)
-            answer = self._await_answer(training, self._patience(seconds))
+            answer = self._await_block(training, LONGEST_BLOCK * seconds + ANSWER_SECONDS)
             if answer is None:
                 continue
             if answer["say"] == Word.BLOCK:
@@ -430,45 +466,38 @@ class ScriptBench:
                 self.close(each)
         return bool(others) if out_of_memory else ended
 
-    def _patience(self, seconds: float) -> float:
-        """Give how long the answer to an order is waited for."""
-        longest = LONGEST_BLOCK * seconds
-        left = ANSWER_SECONDS if self._until is None else self._until - time.monotonic() - longest
-        patience = longest + min(ANSWER_SECONDS, max(LEAST_ANSWER_SECONDS, left))
-        return min(patience, self._limit - time.monotonic())
-
-    def _await_answer(self, training: StartedTraining, seconds: float) -> dict[str, Any] | None:
+    def _await_block(self, training: StartedTraining, seconds: float) -> dict[str, Any] | None:
         """Wait for the answer; `None`: the program came to its own end, which is not these settings' doing."""
-        until = time.monotonic() + seconds
-        while True:
-            answer = self._receive(training)
-            if answer is not None and answer["say"] in (Word.BLOCK, Word.FAILED, Word.OOM):
-                training.busy = False
-                return answer
-            if answer is None and not training.alive:
-                code = training.exit_code()
-                why = training.died("during a measurement")
-                self.end()
-                if code == 0:
-                    return None
-                self._why = why
-                return {"say": Word.OOM if code in KILLED else Word.FAILED, "why": why, "ended": True, "died": True}
-            if time.monotonic() > until:
-                self._why = (
-                    f"the training did not answer for {seconds:.0f} s and was ended: with these settings it or a "
-                    "worker hangs"
-                )
-                self.end()
-                raise TrialFailed(self._why)
+        answer = self._answer(training, seconds, (Word.BLOCK, Word.FAILED, Word.OOM))
+        if answer is not None:
+            training.busy = False
+            return answer
+        if training.alive:
+            hangs = "with these settings it or a worker hangs"
+            self._why = f"the training did not answer for {seconds:.0f} s and was ended: {hangs}"
+            self.end()
+            raise TrialFailed(self._why)
+        code, why = training.exit_code(), training.died("during a measurement")
+        self.end()
+        if code == 0:
+            return None
+        self._why = why
+        return {"say": Word.OOM if code in KILLED else Word.FAILED, "why": why, "ended": True, "died": True}
 
-    def _receive(self, training: StartedTraining) -> dict[str, Any] | None:
-        """Give the next answer, if one comes soon.
+    def _answer(self, training: StartedTraining, seconds: float, words: Sequence[str]) -> dict[str, Any] | None:
+        """Give the next answer that is one of these words; `None`: none came in time, or the training has ended.
 
         Raises:
             BenchEnded: what comes is no answer.
         """
-        self._on_tick()
-        try:
-            return training.channel.receive(TICK_SECONDS)
-        except ChannelClosed as error:
-            raise BenchEnded(f"the training sent an unreadable answer: {error}") from error
+        until = min(time.monotonic() + seconds, self._limit)
+        while True:
+            self._on_tick()
+            try:
+                answer = training.channel.receive(TICK_SECONDS)
+            except ChannelClosed as error:
+                raise BenchEnded(f"the training sent an unreadable answer: {error}") from error
+            if answer is not None and answer["say"] in words:
+                return answer
+            if answer is None and (time.monotonic() > until or not training.alive):
+                return None

@@ -27,7 +27,8 @@ from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
 from whyidle.scenarios.planted import MS, START, Step
 from whyidle.tune.result import SearchEnd, Tuning, TuningFile
-from whyidle.tune.search import TrialFailed, search
+from whyidle.tune.search import search
+from whyidle.tune.training import TrialFailed
 
 BEGAN = "2026-01-01T00:00:00"
 
@@ -89,7 +90,7 @@ TUNINGS: dict[str, Part] = {
             ended=SearchEnd.TOO_NOISY,
             because="blocks of one setting differ by 40 %",
             noise=0.4,
-            batch=replace(ADVICE, micro_batch=8, accumulate=2, loader_bound=False),
+            batch=replace(ADVICE, loader_bound=False),
         )
     ),
     "tuned-by-a-search": kept(partial(_searched, None, 1)),

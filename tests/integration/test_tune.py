@@ -15,7 +15,7 @@ import pytest
 from support.runs import WHYIDLE, WITHOUT_COMPILER, called, mistaken, report, short_folder
 from whyidle.terminal.progress import TuneProgress
 from whyidle.tune.search import SearchProgress
-from whyidle.tune.watchdog import members
+from whyidle.tune.training import members
 
 TRAIN = (
     WITHOUT_COMPILER

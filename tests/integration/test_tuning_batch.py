@@ -87,9 +87,8 @@ def test_the_ladder_finds_the_limit_of_the_address_space_and_names_only_what_was
     assert ran.outcome == ProbeOutcome.OK
     assert ran.steps >= 3
     assert ran.memory.peak_bytes is not None
-    assert ran.memory.capacity_bytes is not None
-    assert ran.margin_bytes is not None
-    exact = 8 + (ran.memory.capacity_bytes - ran.margin_bytes - found.probes[8].memory.peak_bytes) / (2 << 20)  # type: ignore[operator]
+    assert ran.room_bytes is not None
+    exact = 8 + (ran.room_bytes - found.probes[8].memory.peak_bytes) / (2 << 20)  # type: ignore[operator]
     assert 0.75 * exact <= found.b_max <= 1.05 * exact
     assert len(found.probes) <= 7
     assert all(size <= found.b_max or not tried.fits for size, tried in found.probes.items())

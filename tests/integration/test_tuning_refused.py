@@ -151,10 +151,6 @@ REFUSALS = {
         ENDLESS.format(loader="DataLoader(Numbers(0), batch_sampler=iter([[1, 2]] * 10**6))"),
         "only once",
     ),
-    "one pass over a stream": (
-        STREAM.format(again="pass") + "for batch in DataLoader(Rows(), batch_size=4):\n    train(batch)\n",
-        "its own iterator, whose __iter__ does not start again",
-    ),
     "two loaders": (f"while True:\n    {TWO_LOADERS}\n        train(a + b)\n", "several loaders at a time"),
     "two loaders, soon over": (
         f"for _ in range(10):\n    {TWO_LOADERS}\n        train(a + b)\n".replace("(0)", "(0, 4)"),

@@ -16,8 +16,8 @@ import numpy as np
 from support.loader_clock import Made, Spec, Times, simulate
 from whyidle.analyse.predict.workload import Binding, Prediction
 from whyidle.record.tuning import Block, LoaderSettings
-from whyidle.tune.search import BenchEnded, TrialFailed
 from whyidle.tune.standing import SearchPlan
+from whyidle.tune.training import BenchEnded, TrialFailed
 
 GRID = [LoaderSettings(0), *(LoaderSettings(w, p) for w in range(1, 9) for p in (1, 2, 4, 8))]
 STEPS = 120

@@ -49,8 +49,6 @@ ADVICE = BatchAdvice(
     intervals={16: (700.0, 800.0), 32: (900.0, 1080.0)},
     memory_bytes={32: 400_000_000, 64: 800_000_000},
     failed={128: "out of memory"},
-    alpha_ns=2.1e6,
-    beta_ns=1.1e5,
     notes=("not looked for any further",),
     loader_bound=True,
 )

@@ -19,7 +19,7 @@ HEAVY |= {"jinja2", "msgspec", "tsdownsample"}
 # layer -> (layers of ours it may import, heavy libraries it may import at module level)
 LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
-    "interrupts": (set(), set()),
+    "interrupts": ({"errors"}, set()),
     "native": (set(), set()),
     "api": ({"capture", "record", "report"}, set()),
     "record": ({"errors", "native"}, set()),

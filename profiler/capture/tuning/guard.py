@@ -27,19 +27,8 @@ WRITES = "tuning.writes"
 """File in the run folder: what was written to, JSON lines."""
 MOST_NOTES = 2000
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_CREAT | os.O_APPEND
-_CACHE_VARIABLES = (
-    "XDG_CACHE_HOME",
-    "HF_HOME",
-    "HF_HUB_CACHE",
-    "HF_DATASETS_CACHE",
-    "TORCH_HOME",
-    "TORCHINDUCTOR_CACHE_DIR",
-    "TRITON_CACHE_DIR",
-    "CUDA_CACHE_PATH",
-    "NUMBA_CACHE_DIR",
-    "MPLCONFIGDIR",
-    "PYTHONPYCACHEPREFIX",
-)
+_CACHE_VARIABLES = ("HF_HOME", "TORCH_HOME", "MPLCONFIGDIR")
+"""Variables that name a cache without saying so."""
 _CACHE_NAMES = ("/.cache/", "/__pycache__/")
 _TEMPORARY = ("/dev/", "/proc/", "/sys/")
 
@@ -230,7 +219,8 @@ def cover_libraries() -> None:
 
 def _free_folders(folder: str) -> tuple[str, ...]:
     temporary = next((given for name in ("TMPDIR", "TEMP", "TMP") if (given := os.environ.get(name))), "/tmp")
-    caches = [given for name in _CACHE_VARIABLES if (given := os.environ.get(name))]
+    named = ((name, given) for name, given in os.environ.items() if given.startswith("/"))  # others say how, not where
+    caches = [given for name, given in named if "CACHE" in name or name in _CACHE_VARIABLES]
     with contextlib.suppress(RuntimeError):
         caches += [str(Path.home() / ".cache"), str(Path.home() / ".triton")]
     return *_TEMPORARY, *(f"{os.path.realpath(each)}/" for each in (folder, temporary, *caches))

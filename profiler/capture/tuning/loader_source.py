@@ -182,8 +182,8 @@ class _Shared:
 class Siblings:
     """Clones of one DataLoader with other settings."""
 
-    def __init__(self, loader: DataLoader[Any], iterator: Any, anew: bool = False) -> None:
-        """Raises CannotRebuild. `iterator`: one that it made; `anew`: after others of the training's."""
+    def __init__(self, loader: DataLoader[Any], iterator: Any) -> None:
+        """Raises CannotRebuild. `iterator`: one that it made."""
         kind = type(iterator)
         name = f"{kind.__module__}.{kind.__qualname__}"
         if kind not in _KNOWN_ITERATORS and not kind.__module__.startswith(_STATEFUL):
@@ -197,13 +197,6 @@ class Siblings:
                     "Give the DataLoader a sampler that makes a new iterator each time."
                 )
         self.iterable = loader._dataset_kind == dataloader._DatasetKind.Iterable
-        code = getattr(getattr(type(loader.dataset), "__iter__", None), "__code__", None)
-        if self.iterable and not anew and hasattr(type(loader.dataset), "__next__") and not (code and code.co_names):
-            # To iterate over it is no more than to be given it.
-            raise CannotRebuild(
-                f"the dataset ({type(loader.dataset).__name__}) is its own iterator, whose __iter__ does not start "
-                "again, so it can be used only once. Let its __iter__ return a new iterator each time."
-            )
         self._iterator = iterator
         self.fixed = {name: why for name, why in self._why_fixed().items() if why}
         """Fields of LoaderSettings that cannot be changed, each with why."""

@@ -28,8 +28,7 @@ from ...errors import WhyidleError
 from ...record.tuning import LONGEST_BLOCK, WITHOUT_MEMORY, Block, Channel, ChannelClosed, LoaderSettings, Word
 from ..hooks.parts import fields_of, parts_of
 from ..hooks.switch import from_a_signal
-from .memory import forget_peak, memory_use
-from .processes import cpu_ns, proportional_bytes
+from .processes import cpu_ns, forget_peak, memory_use, proportional_bytes
 
 S = 1_000_000_000
 KEPT = 8

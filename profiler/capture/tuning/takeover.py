@@ -10,25 +10,11 @@ and so is a program of whose loaders none has trained so long after its first ba
 the training. `began`: when the tuner began; regular files older than that are guarded, unless `overwrite`. `temporary`:
 for sockets; the tuner removes it. The tuner makes the pipes (`Channel.of_tuner`) before it starts the program.
 
-*First answer*, once. Afterwards the training stands still between two steps and waits for orders.
-
-`ready`: `{"settings": {...}, "batches_per_epoch": 469 | null, "samples": 60000 | null, "fixed": {"batch_size": "why it
-cannot be changed here", ...}, "device": "cpu" | "cuda", "steps": 73}`. `settings`: of the program's own loader, with
-its batch size, or without where torch does not make its batches. `samples`: of the dataset, where it tells. `fixed`:
-names of `LoaderSettings` that other values cannot be tried of, each with why; `num_workers` there means no workers.
-
-`refused`: `{"why": "..", "steps": 3}`: nothing can be tuned here; only `stop` is waited for. Also sent when the
-training ends before it was taken over; the process then ends by itself.
-
-*Orders.* `measure`: `{"settings": {...}, "seconds": 2.0, "first": [17, 3] | null}`, answered by `block`
-(`{"block": {...}}`, see `Block.to_json`), `failed` or `oom` (`{"why": "..", "settings": {...}}`). `held`: the same; of
-`settings` only the batch size counts. `close`: `{"settings": {...}}`. `stop`. Where the training itself ends or raises
-in the midst of an order, that order is answered by `failed` or `oom` with `"ended": true`, and the process ends by
-itself.
-
-*Writes.* `tuning.writes` in the run folder: JSON lines `{"path": "...", "kind": "new" | "append" | "overwrite" |
-"refused"}` of what the training wrote to, or was stopped from overwriting, outside temporary folders and the run
-folder. See `guard`.
+*Answers and orders* are those of `record.tuning.Word`. The first answer comes once; afterwards the training stands
+still between two steps and waits for orders. Of its `settings` the batch size is `None` where torch does not make its
+batches; `fixed` names fields of `LoaderSettings` that other values cannot be tried of, each with why (`num_workers`:
+there can be no workers). Where the training itself ends or raises in the midst of an order, that order is answered by
+`failed` or `oom` with `"ended": true`, and the process ends by itself.
 """
 
 from __future__ import annotations
@@ -219,7 +205,7 @@ class Takeover:
                 raise CannotRebuild(why)
             if loader is None:
                 raise CannotRebuild("whyidle did not see the DataLoader that made its iterator")
-            siblings = Siblings(loader, iterator, bool(of.epoch))
+            siblings = Siblings(loader, iterator)
         except CannotRebuild as error:
             self._refuse(str(error))
             return

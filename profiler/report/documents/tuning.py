@@ -45,8 +45,6 @@ def patched(patch: Patch) -> Iterator[Block]:
         yield Paragraph(f"By hand: {sentence}", 1)
 
 
-CHANGE, TRIED, BATCH = "Change", "What was tried", "Batch size"
-"""Headings of parts that a page shows otherwise."""
 MOST_TRIALS = 8
 """Rows of the short version."""
 
@@ -57,7 +55,7 @@ _BINDS = {
     ),
     Binding.WORKERS: (
         "The number of workers. They are always busy, and free CPUs are left for more of them.",
-        "more workers, if memory allows.",
+        "more workers than were tried, if memory allows.",
     ),
     Binding.CPU: (
         "The CPUs. All are in use, and more workers would share the same ones.",
@@ -81,20 +79,14 @@ _BINDS = {
     ),
     Binding.START: (
         "The beginnings of epochs. Workers start anew, or have nothing ready yet.",
-        "persistent_workers=True, or longer epochs.",
+        "persistent_workers=True, unless it was tried; longer epochs.",
     ),
     Binding.SERIAL: (
         "Preparing batches in the training process, which never prepares and trains at the same time.",
-        "workers (num_workers=1 or more); they pay off where a batch takes longer to prepare than to hand over.",
+        "workers (num_workers=1 or more), unless they were tried, or cannot be used here; they pay off where a batch "
+        "takes longer to prepare than to hand over.",
     ),
 }
-
-_TRIES: dict[str, Callable[[LoaderSettings, LoaderSettings], bool]] = {
-    Binding.SERIAL: lambda best, other: other.num_workers > best.num_workers,
-    Binding.WORKERS: lambda best, other: other.num_workers > best.num_workers,
-    Binding.START: lambda best, other: other.persistent_workers and not best.persistent_workers,
-}
-"""Whether other settings than the best are those that would be next to try, by what binds."""
 
 
 def tuning_document(result: Tuning, notices: Sequence[str] = ()) -> Document:
@@ -110,15 +102,15 @@ def _blocks(result: Tuning, full: bool) -> Iterator[Block]:
     yield Paragraph(_because(result))
     yield Space()
     if result.changed:
-        yield Heading(CHANGE)
-        yield from change(result)
+        yield Heading("Change")
+        yield from _change(result)
         yield Space()
     if full:
-        yield Heading(TRIED)
+        yield Heading("What was tried")
         yield _trials(result, result.trials)
         yield from under(_remarks(result))
     else:
-        yield Heading(f"{TRIED}, fastest first")
+        yield Heading("What was tried, fastest first")
         trials = sorted(result.trials, key=lambda each: 0.0 if each.rate is None else -each.rate.value)
         yield _trials(result, trials[:MOST_TRIALS])
     yield Space()
@@ -126,11 +118,11 @@ def _blocks(result: Tuning, full: bool) -> Iterator[Block]:
     if not full:
         if (sizes := result.batch) is not None:
             largest, enough = _size(sizes.b_max), _size(sizes.b_95)
-            yield Paragraph(f"{BATCH}: largest that fits {largest}, smallest within 5 % of the best {enough}.")
+            yield Paragraph(f"Batch size: largest that fits {largest}, smallest within 5 % of the best {enough}.")
         yield from brief_quality(list(_quality(result))[:1], (*result.notes, *result.not_tested))
         return
     if result.batch is not None:
-        yield Heading(BATCH)
+        yield Heading("Batch size")
         yield from under(_batch(result.batch))
         yield Space()
     yield Heading("Cost and precision of this search")
@@ -142,45 +134,42 @@ def _blocks(result: Tuning, full: bool) -> Iterator[Block]:
 
 
 def _pace(result: Tuning) -> Iterator[Block]:
-    """Tell what sets the pace, and what to try next; where that was tried and gained nothing, or cannot be, say so."""
+    """Tell what sets the pace, and what to try next."""
     binding = result.binding_constraint
     if binding is None:
         return
     yield Heading(f"What sets the pace {'then' if result.changed else 'now'}")
     meaning, following = _BINDS.get(binding, (_sentence(binding), ""))
     yield Paragraph(meaning, 1)
-    following = following and f"Next to try: {following}"
-    tries = _TRIES.get(binding)
-    tried = [trial for trial in result.trials if tries and tries(result.best.settings, trial.settings)]
-    if tried:
-        slow = any(trial.rate is not None for trial in tried)
-        following = f"That was tried and {'is no faster here' if slow else 'failed'}: see above."
-    elif binding == Binding.SERIAL and any(words.startswith("num_workers: ") for words in result.not_tested):
-        following = "Workers cannot be used here: see below."
     if following:
-        yield Paragraph(following, 1)
+        yield Paragraph(f"Next to try: {following}", 1)
     yield Space()
 
 
-def costs_of(result: Tuning) -> str:
+def _costs_of(result: Tuning) -> str:
     """Name what the workers of the best settings cost, beside those of the program's own; empty where nothing of it was
     measured."""
     now, then = result.baseline.cost or WorkersCost(), result.best.cost or WorkersCost()
-    figures = (
-        ("memory", now.memory_bytes, then.memory_bytes, 1e-6, " MB"),
-        ("CPUs in use", now.cpus, then.cpus, 1.0, ""),
-        ("time to start", now.start_s, then.start_s, 1.0, " s"),
-    )
 
-    def figure(value: float, scale: float) -> str:
-        return f"{value * scale:.0f}" if value * scale >= 100 else f"{value * scale:.2g}"
+    def figure(value: float) -> str:
+        return f"{value:.0f}" if value >= 100 else f"{value:.2g}"
 
     told = []
-    for name, before, after, scale, unit in figures:
-        beside = "" if before is None else f" ({figure(before, scale)} now)"
-        told += [] if after is None else [f"{name} {figure(after, scale)}{unit}{beside}"]
+    for name, field, scale, unit in _COSTS:
+        before, after = (getattr(cost, field) for cost in (now, then))
+        if after is not None:
+            beside = "" if before is None else f" ({figure(scale * before)} now)"
+            told.append(f"{name} {figure(scale * after)}{unit}{beside}")
     workers = counted(result.best.settings.num_workers, "worker")
     return f"Cost of {workers} ({result.baseline.settings.num_workers} now): {', '.join(told)}." if told else ""
+
+
+_COSTS = (
+    ("memory", "memory_bytes", 1e-6, " MB"),
+    ("CPUs in use", "cpus", 1.0, ""),
+    ("time to start", "start_s", 1.0, " s"),
+)
+"""Name, field of `WorkersCost`, what it is multiplied by, and unit."""
 
 
 def _gain(result: Tuning) -> str:
@@ -208,21 +197,20 @@ def _because(result: Tuning) -> str:
     if now is not None and result.changed and then is not None:
         own = describe(result.baseline.settings, result.best.settings)
         best = describe(result.best.settings, result.baseline.settings)
-        said.append(f"{said_rate(then)} samples/s with {best}; {said_rate(now)} now ({own}).")
+        said.append(f"{_said_rate(then)} samples/s with {best}; {_said_rate(now)} now ({own}).")
     elif now is not None:
-        said.append(f"{said_rate(now)} samples/s now ({describe(result.baseline.settings)}).")
+        said.append(f"{_said_rate(now)} samples/s now ({describe(result.baseline.settings)}).")
     if result.ceiling is not None:
-        said.append(f"An infinitely fast loader would give {said_rate(result.ceiling)}.")
+        said.append(f"An infinitely fast loader would give {_said_rate(result.ceiling)}.")
     if result.ended != SearchEnd.DECIDED or not result.changed:
         # Without the finding that the headline has.
         said.append(_sentence(result.because.partition("; so far ")[0]))
     return " ".join(said)
 
 
-def change(result: Tuning) -> Iterator[Block]:
-    """Show the patch of the program, or the arguments that change, before and after, of a scenario the command that has
-    them; and what the workers cost."""
-    before, after, patch = result.baseline.settings, result.best.settings, result.patch
+def _change(result: Tuning) -> Iterator[Block]:
+    """Show the patch of the program, or what changes, before and after, and what the workers cost."""
+    patch, before, after = result.patch, result.baseline.settings, result.best.settings
     old, new = arguments(before), arguments(after)
     differ = [name for name in {**old, **new} if old.get(name) != new.get(name)]
 
@@ -230,21 +218,12 @@ def change(result: Tuning) -> Iterator[Block]:
         return ", ".join(("DataLoader(…", *(f"{name}={values[name]}" for name in differ if name in values))) + ")"
 
     if result.scenario is not None:
-        kind, name = result.device.get("kind"), result.device.get("name")
-        words = {
-            "pipelines": after.pipeline,
-            "batch-sizes": after.batch_size,
-            "workers": after.num_workers or None,
-            "prefetch": after.prefetch_factor,
-            "device": name if kind == "emulated" else kind,
-        }
-        given = " ".join(f"--{option} {value}" for option, value in words.items() if value is not None)
-        yield Paragraph(f"whyidle compare {result.scenario} {given}", 1)
+        yield CodeChange((f"- {describe(before, after)}", f"+ {describe(after, before)}"))
     elif patch is None or not (patch.diff or patch.command):
         yield CodeChange((f"- {call(old)}", f"+ {call(new)}"))
-    if patch is not None and result.scenario is None:
+    if patch is not None:
         yield from patched(patch)
-    if costs := costs_of(result):
+    if costs := _costs_of(result):
         yield Paragraph(costs, 1)
 
 
@@ -272,14 +251,14 @@ def _trials(result: Tuning, trials: Sequence[Trial]) -> TableBlock:
     ]
     rows: list[tuple[Words, ...]] = []
     for trial in trials:
-        mark = mark_of(result, trial)
+        mark = _mark_of(result, trial)
         tone = "bold green" if "best" in mark else "bold" if "now" in mark else ""
         cells = (cell(trial.settings) for cell in told.values())
-        rows.append((*cells, measured(trial), said_rate(trial.predicted), str(trial.blocks), toned(mark, tone)))
+        rows.append((*cells, _measured(trial), _said_rate(trial.predicted), str(trial.blocks), toned(mark, tone)))
     return table(rows, *columns, indent=1)
 
 
-def mark_of(result: Tuning, trial: Trial) -> str:
+def _mark_of(result: Tuning, trial: Trial) -> str:
     """Give `now` for the program's own settings, `best` for those found, `out` for what was given up."""
     marked = (("now", result.baseline), ("best", result.best))
     of = [word for word, each in marked if trial.settings == each.settings]
@@ -295,13 +274,13 @@ def _remarks(result: Tuning) -> Iterator[Paragraph]:
             yield Paragraph(toned(said, "yellow" if trial.status != "ok" else "dim"))
 
 
-def measured(trial: Trial) -> Phrase:
+def _measured(trial: Trial) -> Phrase:
     """Samples a second with their interval."""
     if trial.rate is None:
         words = {"oom": "out of memory", "failed": "failed"}
         return toned(words.get(trial.status, NOT_MEASURED), "yellow")
-    low, high = said_rate(trial.rate.low), said_rate(trial.rate.high)
-    return toned(f"{said_rate(trial.rate.value):>6} ({low}–{high})", "")
+    low, high = _said_rate(trial.rate.low), _said_rate(trial.rate.high)
+    return toned(f"{_said_rate(trial.rate.value):>6} ({low}–{high})", "")
 
 
 def _quality(result: Tuning) -> Iterator[str]:
@@ -325,17 +304,14 @@ def _batch(advice: BatchAdvice) -> Iterator[Block]:
         rows = (
             (
                 str(size),
-                NOT_MEASURED if (rate := advice.rates.get(size)) is None else said_rate(rate.value),
-                *([said_rate(advice.alone.get(size))] if advice.alone else []),
-                said_memory(advice.memory_bytes.get(size)),
+                NOT_MEASURED if (rate := advice.rates.get(size)) is None else _said_rate(rate.value),
+                *([_said_rate(advice.alone.get(size))] if advice.alone else []),
+                NOT_MEASURED if (used := advice.memory_bytes.get(size)) is None else f"{used / 1e6:.0f} MB",
                 advice.failed.get(size, ""),
             )
             for size in sizes
         )
         yield table(rows, *heads, TableColumn(folds=True))
-    if advice.alpha_ns is not None and advice.beta_ns is not None:
-        alpha = _ms(round(advice.alpha_ns, -5) or advice.alpha_ns)
-        yield Paragraph(f"A step takes about {alpha} ms + {_ms(advice.beta_ns)} ms a sample.")
     for note in advice.notes:
         yield Paragraph(_sentence(note))
 
@@ -344,21 +320,11 @@ def _size(size: int | None) -> str:
     return NOT_MEASURED if size is None else str(size)
 
 
-def _ms(ns: float) -> str:
-    """Tenths of a millisecond, smaller ones with two digits that mean something."""
-    return f"{ns / 1e6:.1f}" if ns >= 95_000 else f"{ns / 1e6:.2g}"
-
-
-def said_rate(rate: float | None) -> str:
+def _said_rate(rate: float | None) -> str:
     """Samples a second, without the unit."""
     if rate is None:
         return NOT_MEASURED
     return f"{rate:.0f}" if rate >= 100 else f"{rate:.1f}"
-
-
-def said_memory(used: float | None) -> str:
-    """Of bytes."""
-    return NOT_MEASURED if used is None else f"{used / 1e6:.0f} MB"
 
 
 def _sentence(text: str) -> str:
@@ -407,7 +373,7 @@ def proof_document(what: str, told: Proof) -> Document:
             yield Paragraph(f"Not measured: {told.why_not}.", 1)
         if told.patch is not None:
             yield Space()
-            yield Heading(CHANGE)
+            yield Heading("Change")
             yield from patched(told.patch)
 
     return Document(tuple(blocks()))

@@ -24,7 +24,7 @@ from whyidle.analyse.run.facts import facts_of
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.capture.marks import MAX_UNRESOLVED
 from whyidle.capture.recording import recording
-from whyidle.capture.tuning.memory import memory_use
+from whyidle.capture.tuning.processes import memory_use
 from whyidle.record.run import open_run
 from whyidle.record.schema import EVENT, NOT_MEASURED, STEP, EventKind, StepFlag
 

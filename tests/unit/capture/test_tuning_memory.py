@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from whyidle.capture.tuning import memory
-from whyidle.capture.tuning.memory import forget_peak, memory_use
+from whyidle.capture.tuning import processes as memory
+from whyidle.capture.tuning.processes import forget_peak, memory_use
 from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
 from whyidle.errors import DeviceOutOfMemory
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from whyidle.capture.tuning.switching import Switching
+from whyidle.capture.tuning.switching import LEAST_BATCHES, MOST_CUTS, Switching
 from whyidle.record.tuning import Block, LoaderSettings, Word
 
 MS = 1_000_000
@@ -180,6 +180,36 @@ def test_passes_that_end_are_begun_anew_and_what_that_takes_belongs_to_short_one
     assert long_enough.samples_per_s == pytest.approx(4 / 0.050, rel=1e-6)
     # Two batches of 40 ms, both at once, after 100 ms to start.
     assert short.samples_per_s < 8 / 0.140
+
+
+@pytest.mark.parametrize(("settings", "batches"), [(TWO, LEAST_BATCHES), (LoaderSettings(8, 1, batch_size=4), 24)])
+def test_a_block_has_several_bursts_of_its_workers(settings: LoaderSettings, batches: int) -> None:
+    world = World((Word.MEASURE, settings, 0.1))
+    world.train()
+    assert world.blocks[0].batches == batches
+
+
+def test_what_comes_into_a_block_begins_it_anew_and_in_the_end_what_lies_between_counts() -> None:
+    world = World((Word.MEASURE, NONE, 1.0))
+    came: list[int] = []
+
+    def interrupted(number: int) -> bool:
+        if number % 8 == 7:
+            came.append(world.now)
+        return number % 8 == 7
+
+    world.train(interrupted=interrupted)
+    (block,) = world.blocks
+    # Steps of 50 ms; two of each eight settle.
+    assert block.batches == round(block.seconds / 0.050) == 5
+    assert not [at for at in came if block.begin_ns < at < block.end_ns]
+    assert len(came) == MOST_CUTS + 1
+
+
+def test_with_interruptions_all_the_time_it_fails() -> None:
+    world = World((Word.MEASURE, NONE, 1.0))
+    world.train(interrupted=lambda number: True)
+    assert (world.said[0]["say"], "too often" in world.said[0]["why"]) == (Word.FAILED, True)
 
 
 def test_a_loader_without_batches_is_said() -> None:

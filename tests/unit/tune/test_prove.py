@@ -16,8 +16,8 @@ from whyidle.record.tuning import Block, LoaderSettings
 from whyidle.report.contract.tuning import proof as contract
 from whyidle.report.documents.tuning import proof_document
 from whyidle.tune.prove import LEAST_ROUNDS, MOST_ROUNDS, Advised, Proof, advised_of, prove
-from whyidle.tune.search import TrialFailed
 from whyidle.tune.standing import Entry, SearchPlan
+from whyidle.tune.training import TrialFailed
 
 OWN, MORE = LoaderSettings(2, 2), LoaderSettings(4, 2)
 SPEC = SPECS["constant"]

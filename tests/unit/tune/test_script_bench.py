@@ -5,26 +5,20 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from support.fakes.driver import wait_for
-from whyidle.capture.tuning.guard import Guard
+from whyidle.capture.tuning.guard import Guard, WouldOverwrite
 from whyidle.commands.tune import said_of_writes
 from whyidle.errors import WhyidleError
 from whyidle.record.run import open_run
 from whyidle.record.tuning import ANSWERS, ORDERS, LoaderSettings
-from whyidle.tune import training, watchdog
-from whyidle.tune.search import BenchEnded, TrialFailed
-from whyidle.tune.training import Launch, NothingToTune, ScriptBench
-from whyidle.tune.watchdog import end_all, members
+from whyidle.tune import training
+from whyidle.tune.training import BenchEnded, Launch, NothingToTune, ScriptBench, TrialFailed, end_all, members
 
 MARK = "WHYIDLE_BENCH_TEST"
 ANSWERS_ORDERS = """
@@ -204,25 +198,19 @@ def test_what_fits_alone_is_not_out_of_memory_for_the_queues_of_others(bench: tu
 
 def test_settings_with_which_it_hangs_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "STOP_SECONDS", 1.0)
-    # How long an answer is waited for: test_no_answer_is_waited_for_much_longer_than_the_budget.
-    monkeypatch.setattr(ScriptBench, "_patience", lambda bench, seconds: 1.0 if bench.starts == 1 else 60.0)
     program = tmp_path / "program.py"
     hangs = "    if order['say'] == 'measure' and order['settings']['num_workers'] == 5: time.sleep(1000)\n"
     write(program, LOOP.replace('    if order["say"] in', hangs + '    if order["say"] in'))
     with ScriptBench(launch_of(program), tmp_path / "out", lambda: None, lambda _: None) as bench:
-        with pytest.raises(TrialFailed, match=r"did not answer.*with these settings.*hangs"):
+        assert bench.ready.steps == 60
+        with (
+            monkeypatch.context() as soon,
+            pytest.raises(TrialFailed, match=r"did not answer.*with these settings.*hangs"),
+        ):
+            soon.setattr(training, "ANSWER_SECONDS", 1.0)
             bench.measure(LoaderSettings(5, 2), 0.1)
         assert bench.measure(LoaderSettings(2, 2), 0.1).batches == 20
         assert bench.starts == 2
-
-
-@pytest.mark.parametrize(("budget_s", "waits"), [(None, 120.0), (900.0, 120.0), (60.0, 56.0), (10.0, 30.0)])
-def test_no_answer_is_waited_for_much_longer_than_the_budget(
-    tmp_path: Path, budget_s: float | None, waits: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(training, "time", SimpleNamespace(monotonic=lambda: 7.0, time=lambda: 7.0))
-    bench = ScriptBench(launch_of(tmp_path, budget_s), tmp_path, lambda: None, lambda _: None)
-    assert bench._patience(1.0) == pytest.approx(4.0 + waits, abs=1)
 
 
 @pytest.mark.parametrize(("budget", "before"), [(30.0, 15.0), (1000.0, 60.0), (None, 60.0)])
@@ -320,44 +308,18 @@ def test_files_that_were_there_are_not_the_user_s_to_remove(tmp_path: Path, monk
     ]
 
 
-TUNER = """
-import os, subprocess, sys
-from pathlib import Path
-from whyidle.tune.watchdog import watched
-with watched(sys.argv[1], Path(sys.argv[2]), 0.0):
-    print("watched", flush=True)
-    subprocess.run(["sleep", "1000"], start_new_session=True,
-                   env={**os.environ, "WATCH_TEST": sys.argv[1].split("=")[1]})
-"""
-
-
-@contextmanager
-def started(*command: str, mark: str | None = None) -> Iterator[subprocess.Popen[str]]:
-    more = {} if mark is None else dict([mark.split("=")])
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env={**os.environ, **more}) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def test_what_hangs_ends_with_a_tuner_that_was_killed_and_its_temporary_folder_is_removed(tmp_path: Path) -> None:
-    mark, folder = f"WATCH_TEST={tmp_path}", tmp_path / "sockets"
-    folder.mkdir()
-    with started(sys.executable, "-c", TUNER, mark, str(folder)) as tuner:
-        assert tuner.stdout.readline() == "watched\n"
-        wait_for(lambda: len(members(mark)) == 1)
-        assert folder.is_dir()
-        tuner.send_signal(signal.SIGKILL)
-        wait_for(lambda: not members(mark) and not folder.exists())
-
-
-def test_what_is_no_longer_watched_is_left_alone(tmp_path: Path) -> None:
-    mark = f"WATCH_TEST={tmp_path}"
-    with started("sleep", "1000", mark=mark) as running:
-        with watchdog.watched(mark, tmp_path / "none", 0.0):
-            pass
-        # Whoever watched is gone by now.
-        assert running.poll() is None
-        assert len(members(mark)) == 1
+def test_whoever_works_in_a_folder_for_temporary_files_keeps_the_files_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, other, run = tmp_path / "work", tmp_path / "other", tmp_path / "run"
+    for folder in (work, other, run):
+        folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.chdir(work)
+    guard = Guard(str(run), time.time() + 10, overwrite=False)
+    for folder in (work, other, run):
+        (folder / "model.pt").write_bytes(b"weights")
+    guard.opens(str(other / "model.pt"), os.O_WRONLY | os.O_TRUNC)
+    guard.opens(str(run / "model.pt"), os.O_WRONLY | os.O_TRUNC)
+    with pytest.raises(WouldOverwrite, match="existed before"):
+        guard.opens("model.pt", os.O_WRONLY | os.O_TRUNC)
