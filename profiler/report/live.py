@@ -356,9 +356,7 @@ def _on_ranks(view: Snapshot) -> str:
 
 
 def _stretch(view: Snapshot) -> str:
-    """What a verdict is about: the whole run, its end, or how long its cause has been the same."""
-    if view.verdict_of_whole_run:
-        return " (of the whole run)" if view.verdict is not None and view.verdict.cause is not None else ""
+    """What a verdict is about: the end of a run, or how long its cause has been the same."""
     if view.state not in UNDER_WAY:
         return " (last seconds only; `whyidle report` covers the whole run)"
     since = view.verdict_since_s

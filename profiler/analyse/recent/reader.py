@@ -36,8 +36,6 @@ from ...record.schema import (
     Kind,
 )
 from ...record.stacks import StackTable
-from ..attached import attached as outside
-from ..attached import causes as outside_causes
 from ..causes.diagnosis import LEAST_STEPS
 from ..ranks import figures as of_job
 from ..run.analysis import Analysis, analyse
@@ -334,23 +332,8 @@ def _is_lost(steps: list[LastRecords], now_ns: int) -> bool:
     return last_ns > now_ns or not any(Path(f"/proc/{file.header.pid % AGAIN}").exists() for file in steps)
 
 
-def of_whole_run(view: Snapshot, folder: Path) -> Snapshot:
-    """The view of a run that has ended, with the figures of its report if the folder can be analysed."""
-    try:
-        run = open_run(folder)
-        if outside.is_attached(run):
-            seen = outside.attached(run)
-            figures: dict[str, Any] = {"verdict": outside_causes.verdict_of(seen, outside_causes.findings_of(seen))}
-        else:
-            figures = _figures(analyse(run), run, None)
-    except Exception:
-        # What is damaged the report tells.
-        return view
-    return replace(view, **figures, verdict_since_s=None, verdict_of_whole_run=True)
-
-
-def _figures(analysis: Analysis, run: Run, now_ns: int | None) -> dict[str, Any]:
-    """The fields of a snapshot that an analysis has. `now_ns`: `None` of a run that has ended."""
+def _figures(analysis: Analysis, run: Run, now_ns: int) -> dict[str, Any]:
+    """The fields of a snapshot that an analysis has."""
     facts, lead = analysis.facts, of_job.leading(analysis, [run])
     found: dict[str, Any] = {"verdict": analysis.verdict}
     if facts is None or lead is None:
@@ -383,13 +366,13 @@ def _rank(rank: int, host: str, facts: Facts | None) -> RankView:
     return RankView(rank, host, int(facts.window.steps["step"][-1]) + 1, rate, facts.shares)
 
 
-def _workers(facts: Facts, batches: Records, now_ns: int | None) -> Iterator[WorkerView]:
+def _workers(facts: Facts, batches: Records, now_ns: int) -> Iterator[WorkerView]:
     """Each worker by itself; a worker that a new epoch starts takes over the number of an old one."""
     batches = of_training(batches, facts.window.all_steps)
     for number in np.unique(batches["worker"][batches["worker"] >= 0]).tolist():
         own = batches[batches["worker"] == number]
         made = loader_of(facts.window, own)
-        quiet_s = None if now_ns is None else max(0, now_ns - int(own["end_ns"].max())) / SECOND_NS
+        quiet_s = max(0, now_ns - int(own["end_ns"].max())) / SECOND_NS
         figures = (made.worker_busy_pct, made.read_pct, made.run_queue_pct, made.work_ms_per_batch)
         busy_pct, reading_pct, queued_pct, batch_ms = map(or_none, figures)
         yield WorkerView(number, busy_pct, reading_pct, queued_pct, batch_ms, quiet_s)

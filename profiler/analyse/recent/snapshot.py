@@ -137,8 +137,6 @@ class Snapshot:
     verdict: Finding | None = None
     verdict_since_s: float | None = None
     """How long the verdict has named its cause, as far as was watched; `None` if it names none."""
-    verdict_of_whole_run: bool = False
-    """Whether figures and verdict are those of the whole run, which has ended."""
     rank: int = 0
     """The rank that leads a job: whose queue and workers are shown."""
     ranks: int = 1

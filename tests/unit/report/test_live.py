@@ -34,7 +34,7 @@ SLOW = worker(2, quiet_s=12.0, batch_ms=9000.0)
 QUIET = running(makers=(worker(0), worker(1, quiet_s=12.0), SLOW))
 IN_TRAINING = running(makers=(), made_in_training=True, workers=0, worker_busy_pct=76.0, queue_ready=None)
 NEXT = replace(VERDICT.next[0], predicted_samples_per_s=460.46, low=276.3, high=460.46)
-ROUNDED = running(verdict=replace(VERDICT, next=(NEXT,)), samples_per_s=233.3, verdict_of_whole_run=True)
+ROUNDED = running(verdict=replace(VERDICT, next=(NEXT,)), samples_per_s=233.3)
 WATCHED = Snapshot("watch", "", "watching", devices=(device(),), host=HostView(machine_busy_pct=12.0))
 NO_GPU = "no NVIDIA GPU found (`whyidle doctor` says why)"
 ALONE = Snapshot("watch", "", "watching", host=HostView(machine_busy_pct=3.0, memory_available_bytes=20 * 10**9))
@@ -58,7 +58,7 @@ CASES: list[tuple[Snapshot, tuple[str, ...], tuple[str, ...]]] = [
     (WATCHED, ("no training: accelerators and machine only", "machine 12 % busy"), ("verdict", "workers", "CPUs")),
     (ALONE, (NO_GPU, "free 20.0 GB"), ("samples/s",)),
     (PRESSED, ("⚠ throttled by quota 30 %", "⚠ shm 1.9 GB of 2.0 GB"), ("⚠ steal",)),
-    (ROUNDED, ("(of the whole run)", "1.97× faster (1.18–1.97), about 460 samples/s"), ()),
+    (ROUNDED, ("1.97× faster (1.18–1.97), about 460 samples/s",), ()),
     (
         replace(running(), state="ok"),
         ("(last seconds only; `whyidle report` covers the whole run)", "ended well"),
