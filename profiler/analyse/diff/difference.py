@@ -338,28 +338,17 @@ def _changed_code(environment: Sequence[Setting]) -> tuple[Setting, ...]:
     return () if code is None or code.unseen or VARIES in (code.a, code.b) else (code,)
 
 
-def _revision(value: object) -> str:
-    """The revision of a code, without what is said of changes in it."""
-    return str(value).partition(" ")[0]
-
-
 def _code_to_look_at(part: str, environment: Sequence[Setting]) -> tuple[str, ...]:
-    """What of the code to look at, unless it is known to be the same on both sides; and what is known of it."""
+    """What of the code to look at, unless it is known to be the same on both sides."""
     code = next((each for each in environment if each.name == CODE), None)
     what = _CODE_OF.get(part, "the code")
-    if code is None:
-        return (f"{what}, which is not recorded",) if part in _CODE_OF else ()
-    if None in (code.a, code.b):
-        return (f"{what}, which one side did not record",)
-    a, b = _revision(code.a), _revision(code.b)
-    if code.unseen:
-        return (f"{what}: both sides ran revision {a}, and what was changed in it is not recorded",)
-    if not _changed_code(environment):
+    if code is None or None in (code.a, code.b):
+        return (f"{what}, which is not recorded",) if code is not None or part in _CODE_OF else ()
+    if not (code.unseen or _changed_code(environment)):
         return ()
-    if a == b:
-        return (f"{what}: what was changed in {a} is not recorded",)
-    more = "" if (a, b) == (code.a, code.b) else ", and changes that are not recorded"
-    return (f"{what}: `git diff {a} {b}`{more}",)
+    a, b = (str(value).partition(" ")[0] for value in (code.a, code.b))
+    more = "" if (a, b) == (code.a, code.b) else "changes that are not recorded"
+    return (", and ".join(filter(None, (f"{what}: `git diff {a} {b}`" if a != b else f"{what} {a}", more))),)
 
 
 def _followed(a: Side, b: Side, settings: Sequence[Setting], times: Times) -> FollowedAdvice | None:
@@ -429,7 +418,7 @@ def _notes(
     for code in environment:
         if code.unseen:
             yield (
-                f"Both sides ran revision {_revision(code.a)} of the code, with changes that are not recorded: "
+                f"Both sides ran code of one revision ({code.a}, {code.b}), with changes that are not recorded: "
                 "their code may differ."
             )
     single = [side.name for side in (a, b) if len(side.runs) == 1]

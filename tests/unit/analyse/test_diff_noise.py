@@ -40,7 +40,7 @@ def test_steps_that_follow_each_other_widen_the_interval(tmp_path: Path) -> None
         folder = noisy(tmp_path / str(number), rng, steps=320, run_noise=0.0, step_noise=0.2, follow=0.9)
         facts = facts_of_run(folder)
         totals.append(facts.parts.wall_ns / facts.samples)
-        told.append(scatter_of(facts)[1]["sample"][TOTAL])
+        told.append(scatter_of(facts)["sample"][TOTAL])
     true = float(np.std(totals, ddof=1) / np.mean(totals))
     said = float(np.sqrt(np.mean(told)))
     by_step = 0.2 / np.sqrt(320)
