@@ -364,7 +364,7 @@ def _stretch(view: Snapshot) -> str:
 
 
 def _condition(device: DeviceView) -> Iterator[str]:
-    """Name, memory, power, heat, clocks and link, if known; what is slower than it could be with ⚠."""
+    """Name, memory, power, heat, clocks and what crosses the link, if known; what holds it down with ⚠."""
     if device.name != f"GPU {device.number}":
         yield device.name
     if device.held_down is not None:
@@ -379,13 +379,6 @@ def _condition(device: DeviceView) -> Iterator[str]:
     for way, rate in (("to device", device.pcie_rx_bytes_s), ("to host", device.pcie_tx_bytes_s)):
         if rate is not None:
             yield f"{way} {size(rate)}/s"
-    if device.pcie_generation and device.pcie_width:
-        most = (device.pcie_max_generation or 0, device.pcie_max_width or 0)
-        slow = device.pcie_generation < most[0] or device.pcie_width < most[1]
-        able = f" (can do {most[0]} x{most[1]})" if slow else ""
-        yield f"{'⚠ ' * slow}link {device.pcie_generation} x{device.pcie_width}{able}"
-    if device.processes is not None and device.processes > 1:
-        yield f"{device.processes} processes use it"
 
 
 def _memory(device: DeviceView) -> str:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...errors import WhyidleError
 from ...record.code import CODE
 from ...record.tuning import LoaderSettings
@@ -205,15 +203,6 @@ def _link(facts: Facts) -> float | None:
     return None if link is None else 100 * link.share
 
 
-def _gap(facts: Facts) -> float | None:
-    gaps = facts.parts.gaps_ns
-    return (float(np.percentile(gaps, 95)) / 1e6 if len(gaps) else 0.0) if facts.told_apart else None
-
-
-def _a_step(known: bool, value: float, facts: Facts) -> float | None:
-    return value / facts.window.count if known else None
-
-
 def _cold(facts: Facts) -> float | None:
     return facts.loader.storage_bytes_per_sample / 1e3
 
@@ -232,10 +221,8 @@ _FIGURES: tuple[_Row, ...] = (
         "ms/step",
         "input",
         0.1,
-        lambda f: _a_step(f.input_known, f.parts.hidden_wait_ns / 1e6, f),
+        lambda f: f.parts.hidden_wait_ns / 1e6 / f.window.count if f.input_known else None,
     ),
-    ("Device gaps", "per 100 steps", "input", 5.0, lambda f: _a_step(f.told_apart, 100.0 * len(f.parts.gaps_ns), f)),
-    ("Device gaps, 95th percentile", "ms", "input", 0.1, _gap),
     _of("utilisation_pct", "compute", 3.0),
     _of("sm_active_pct", "compute", 3.0),
     ("Clock while computing", "MHz", "compute", 20.0, lambda f: f.device_state.clock_mhz if f.device_state else None),
@@ -246,7 +233,7 @@ _FIGURES: tuple[_Row, ...] = (
     _of("throttled_s", "host", 0.05, "Stopped by a CPU quota"),
     _of("overhead_pct", "host", 0.5),
 )
-CONSEQUENCES = ("Device gaps", "Device gaps, 95th percentile", "Utilisation", "Time in whyidle's hooks")
+CONSEQUENCES = ("Utilisation", "Time in whyidle's hooks")
 """Labels of figures that move because the time does, and are no reasons."""
 
 

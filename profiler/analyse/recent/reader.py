@@ -469,13 +469,9 @@ def _devices(run: Run, until_ns: int, now_ns: int) -> Iterator[DeviceView]:
             pcie_rx_bytes_s=rate_since(states["t_ns"], states["pcie_rx_bytes"], since_ns),
             pcie_tx_bytes_s=rate_since(states["t_ns"], states["pcie_tx_bytes"], since_ns),
             held_down=None if reasons & IDLE else next((why for bits, why in THROTTLES if reasons & bits), None),
-            **{name: _last(fresh, name) for name in _FRESH},
-            **{name: _last(states, name) for name in _LASTING},
+            **{name: _last(fresh, name) for name in ("memory_used_bytes", "sm_clock_mhz", "temperature_c")},
+            **{name: _last(states, name) for name in ("memory_total_bytes", "sm_clock_max_mhz")},
         )
-
-
-_FRESH = ("memory_used_bytes", "sm_clock_mhz", "temperature_c", "pcie_generation", "pcie_width", "processes")
-_LASTING = ("memory_total_bytes", "sm_clock_max_mhz", "pcie_max_generation", "pcie_max_width")
 
 
 def _host(run: Run, looks: Records, now_ns: int) -> HostView:

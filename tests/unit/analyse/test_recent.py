@@ -293,10 +293,6 @@ def test_devices_show_their_last_seconds_and_their_state(tmp_path: Path) -> None
         "temperature_c": 61,
         "pcie_rx_bytes": (0, 10**9),
         "pcie_tx_bytes": (10**12, 10**6),
-        "pcie_generation": 4,
-        "pcie_width": 8,
-        "pcie_max_generation": 5,
-        "pcie_max_width": 16,
     }
     rows = [*ring(0, 10, 25.0), *ring(1, 10, 75.0), *gpm, *states(1, 10, **state, throttle_reasons=0x4)]
     folder = recorded(tmp_path / "run", device=rows)

@@ -24,7 +24,7 @@ ALL = (
     *("ssd · caffe", "running", "412/1000 steps", "2:10 min left", "epoch 3", "1:23 min so far", "batch 32"),
     *("compute 63 % 16.3 ms", "░ input 31 %", "copy 4 %", "host 2 %", "25.9 ms", "1234", "3.1 of 8 batches ready"),
     *("busy 63 %", "SM active 31 %", "12.1 GB of 80.0 GB, 15 %", "⚠ throttled by power cap", "312/700 W", "54 °C"),
-    *("1755/1980 MHz", "to device 3.2 GB/s", "to host 100 MB/s", "⚠ link 4 x8 (can do 4 x16)", "NVIDIA H200"),
+    *("1755/1980 MHz", "to device 3.2 GB/s", "to host 100 MB/s", "NVIDIA H200"),
     *("3.2 of 4 CPUs", "machine 81 % busy", "steal 0 %", "I/O wait 4 %", "reads 300 MB/s disk 120 MB/s"),
     *("memory 8.0 GB free 20.0 GB", "shm 200 MB of 2.0 GB", "(for 42 s)", "1.39× faster", "about 1712 samples/s"),
     *("3 ", "93 % 45 % 2 % 38.1 ms", "reading, of the time spent making batches: 45.2 % (normal: below 20)"),
