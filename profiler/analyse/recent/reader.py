@@ -187,6 +187,8 @@ class RecentReader:
         self._stacks = StackTable(folder)
         self._cause: tuple[str | None, int] = None, 0
         """Code of the cause that the verdict names, and since when."""
+        self.analysis: Analysis | None = None
+        """What the last snapshot is made of; `None` before the first step."""
         self._last: Snapshot | None = None
         self._due_ns = self._changed_ns = 0
         open_run(folder)
@@ -216,7 +218,7 @@ class RecentReader:
         return self._last
 
     def _look(self, whole: Run, now_ns: int) -> Snapshot:
-        steps, ended = self._last_steps(whole), whole.info.get("ended")
+        self.analysis, steps, ended = None, self._last_steps(whole), whole.info.get("ended")
         here = (whole.info.get("host") or {}).get("name") == socket.gethostname()
         state = str(ended.get("status")) if isinstance(ended, dict) else None
         if state is None and here and _is_lost(steps, now_ns):
@@ -236,6 +238,7 @@ class RecentReader:
         with suppress(ArithmeticError, LookupError, ValueError):
             analysis = analyse(run, briefly=True)
             view = replace(view, **_figures(analysis, run, now_ns), code=tuple(_code(run, analysis)))
+            self.analysis = analysis
         lead = next((file.rows for file in steps if file.header.rank == view.rank), None)
         cause = view.verdict.cause if view.verdict is not None else None
         if cause != self._cause[0]:
