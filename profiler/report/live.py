@@ -18,7 +18,7 @@ from . import bars
 from .document import LEAST_SAID
 from .render import written
 from .words.code import short_file
-from .words.figures import NOT_MEASURED, PART_COLOURS, evidence_value, expected, part_name, prediction, share
+from .words.figures import NOT_MEASURED, PART_COLOURS, evidence_value, expected, part_name, prediction, share, size
 from .words.figures import percent as of_percent
 
 VERSION = 2
@@ -414,15 +414,6 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}:{whole % 60:02d} min"
     return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
-
-
-def size(count: float) -> str:
-    """Bytes: `812 kB`, `3.2 GB`."""
-    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
-        if count >= 0.9995 * factor:
-            value = count / factor
-            return f"{value:.1f} {unit}" if value < 99.95 else f"{value:.0f} {unit}"
-    return f"{count / 1e3:.0f} kB"
 
 
 def _number(value: float) -> str:
