@@ -18,7 +18,17 @@ from . import bars
 from .document import LEAST_SAID
 from .render import written
 from .words.code import short_file
-from .words.figures import NOT_MEASURED, PART_COLOURS, evidence_value, expected, part_name, prediction, share, size
+from .words.figures import (
+    NOT_MEASURED,
+    PART_COLOURS,
+    evidence_value,
+    expected,
+    part_name,
+    prediction,
+    share,
+    size,
+    three,
+)
 from .words.figures import percent as of_percent
 
 VERSION = 2
@@ -418,13 +428,9 @@ def duration(seconds: float) -> str:
 
 def _number(value: float) -> str:
     """Samples/s with three figures or more: `3.42`, `34.2`, `342`, `12 342`."""
-    if value >= 10_000:
-        return f"{value:,.0f}".replace(",", " ")
-    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
+    return f"{value:,.0f}".replace(",", " ") if value >= 10_000 else three(value)
 
 
 def _milliseconds(value: float) -> str:
     """`0.42 ms`, `38.1 ms`, `1.20 s`."""
-    if value >= 999.5:
-        return f"{value / 1e3:.2f} s"
-    return f"{value:.2f} ms" if value < 1 else f"{value:.1f} ms" if value < 99.95 else f"{value:.0f} ms"
+    return f"{three(value / 1e3)} s" if value >= 999.5 else f"{three(value)} ms"

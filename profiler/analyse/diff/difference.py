@@ -203,10 +203,6 @@ def _link(facts: Facts) -> float | None:
     return None if link is None else 100 * link.share
 
 
-def _cold(facts: Facts) -> float | None:
-    return facts.loader.storage_bytes_per_sample / 1e3
-
-
 _FIGURES: tuple[_Row, ...] = (
     _of("worker_busy_pct", "input", 5.0),
     _of("queue_ready_mean", "input", 0.25),
@@ -215,7 +211,7 @@ _FIGURES: tuple[_Row, ...] = (
     _of("prep_pct", "input", 3.0, "Share of decoding and transforming"),
     _of("collate_pct", "input", 3.0, "Share of collating"),
     _of("run_queue_pct", "input", 3.0, "Workers waiting for a CPU"),
-    ("Read from storage", "kB/sample", "input", 0.5, _cold),
+    ("Read from storage", "kB/sample", "input", 0.5, lambda f: f.loader.storage_bytes_per_sample / 1e3),
     (
         "Hidden wait for data",
         "ms/step",

@@ -80,12 +80,16 @@ def evidence_value(value: float | str | None, unit: str) -> str:
     return f"{number} {unit}".rstrip()
 
 
+def three(value: float) -> str:
+    """Write a number with three figures, or more where it has more before the point: `3.42`, `34.2`, `342`."""
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+
+
 def size(count: float) -> str:
-    """Write bytes in the unit that gives them a figure before the point: `812 kB`, `3.2 GB`."""
+    """Write bytes with three figures, in the unit that has some before the point: `812 kB`, `3.20 GB`."""
     for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= 0.9995 * factor:
-            value = count / factor
-            return f"{value:.{1 if value < 99.95 else 0}f} {unit}"
+            return f"{three(count / factor)} {unit}"
     return f"{count:.0f} bytes"
 
 
