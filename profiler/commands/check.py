@@ -33,41 +33,60 @@ FAILED = 1
 PYPROJECT = "pyproject.toml"
 TABLE = "[tool.whyidle.check]"
 
-PERCENTAGES = {
-    "max-stall": "exposed wait: the device idles for input, copies, synchronising calls or other work of the loop",
-    "max-input": "its part that waits for the loader",
-    "max-copy": "its part that waits for copies",
-    "max-sync": "its part that waits for synchronising calls",
-    "max-host": "its part that waits for other work of the training loop",
-    "max-boundary": "time outside the steps: validation, checkpoints",
-    "max-regression": "throughput lost against --against; a result that noise leaves unclear fails",
-    "min-utilisation": "the device's utilisation counter",
-    "min-busy": "time in which the device computes",
-    "min-au": "accelerator utilisation as MLPerf Storage counts it",
-    "max-overhead": "time in whyidle's own hooks",
+_PERCENT: tuple[Any, str, dict[str, Any]] = (
+    Annotated[float, Meta(ge=0, le=100)],
+    "is not a number from 0 to 100",
+    {"metavar": "PCT", "type": float},
+)
+_NUMBER = (Annotated[float, Meta(ge=0, le=1e18)], "is not a number of 0 or more", {"metavar": "N", "type": float})
+_SWITCH = (bool, "is neither true nor false", {"action": "store_true", "default": None})
+_SEVERITY = (Literal["none", "minor", "major"], f"is not one of {', '.join(SEVERITIES[:-1])}", {"metavar": "WORD"})
+_CAUSES = (list[str], "is not a list of causes", {"metavar": "CAUSES"})
+_RUNS = (
+    Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)],
+    "names no run",
+    {"metavar": "RUN", "action": "append"},
+)
+_NOISE = (
+    Annotated[float, Meta(gt=0, lt=100)],
+    "is not a percentage above 0 and below 100, such as 1.5",
+    {"metavar": "PCT", "type": float},
+)
+KEYS = {
+    "max-stall": (
+        _PERCENT,
+        "exposed wait: the device idles for input, copies, synchronising calls or other work of the loop",
+    ),
+    "max-input": (_PERCENT, "its part that waits for the loader"),
+    "max-copy": (_PERCENT, "its part that waits for copies"),
+    "max-sync": (_PERCENT, "its part that waits for synchronising calls"),
+    "max-host": (_PERCENT, "its part that waits for other work of the training loop"),
+    "max-boundary": (_PERCENT, "time outside the steps: validation, checkpoints"),
+    "max-regression": (
+        _PERCENT,
+        "throughput lost against --against; a result that noise leaves unclear fails",
+    ),
+    "min-utilisation": (_PERCENT, "the device's utilisation counter"),
+    "min-busy": (_PERCENT, "time in which the device computes"),
+    "min-au": (_PERCENT, "accelerator utilisation as MLPerf Storage counts it"),
+    "max-overhead": (_PERCENT, "time in whyidle's own hooks"),
+    "min-samples-per-s": (_NUMBER, "samples per second"),
+    "max-dropped": (_NUMBER, "records that could not be stored"),
+    "min-steps": (_NUMBER, "steps after the warm-up (default: 30; fewer support no verdict)"),
+    "max-severity": (_SEVERITY, f"worst severity of a cause: {', '.join(SEVERITIES[:-1])}"),
+    "forbid": (_CAUSES, "causes that must not occur, such as input.serial,copy"),
+    "against": (
+        _RUNS,
+        "run to compare with (give it again for repeats), or a report saved by `whyidle report --json`",
+    ),
+    "noise": (_NOISE, "how much runs of one setting differ on this machine, if you know it"),
+    "allow-missing": (_SWITCH, "pass limits on what was not measured (they fail otherwise)"),
+    "allow-short": (_SWITCH, "pass a run with too few steps, or without a verdict"),
+    "allow-unfinished": (_SWITCH, "pass a run that has not ended, failed, or lacks a rank of its job"),
+    "allow-noisy": (_SWITCH, "pass a regression when noise leaves unclear whether it keeps the limit"),
 }
-NUMBERS = {
-    "min-samples-per-s": "samples per second",
-    "max-dropped": "records that could not be stored",
-    "min-steps": "steps after the warm-up (default: 30; fewer support no verdict)",
-}
-SWITCHES = {
-    "allow-missing": "pass limits on what was not measured (they fail otherwise)",
-    "allow-short": "pass a run with too few steps, or without a verdict",
-    "allow-unfinished": "pass a run that has not ended, failed, or lacks a rank of its job",
-    "allow-noisy": "pass a regression when noise leaves unclear whether it keeps the limit",
-}
-_RUNS = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)]
-KEYS: dict[str, tuple[Any, str]] = {
-    **dict.fromkeys(PERCENTAGES, (Annotated[float, Meta(ge=0, le=100)], "is not a number from 0 to 100")),
-    **dict.fromkeys(NUMBERS, (Annotated[float, Meta(ge=0, le=1e18)], "is not a number of 0 or more")),
-    "forbid": (list[str], "is not a list of causes"),
-    "max-severity": (Literal["none", "minor", "major"], f"is not one of {', '.join(SEVERITIES[:-1])}"),
-    "against": (_RUNS, "names no run"),
-    "noise": (Annotated[float, Meta(gt=0, lt=100)], "is not a percentage above 0 and below 100, such as 1.5"),
-    **dict.fromkeys(SWITCHES, (bool, "is neither true nor false")),
-}
-"""Key → (type of its value, what is said of any other)."""
+"""Key of the table, which is a flag as well → (type of its value, what is said of any other, how argparse reads the
+flag), and what it means."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,29 +98,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of a run. With several repeats of it, limits apply to the "
         "one of median throughput, and a regression counts all of them",
     )
-    # Each of these flags is a key of the table as well.
-    for key, meaning in PERCENTAGES.items():
-        parser.add_argument(f"--{key}", metavar="PCT", type=float, help=meaning)
-    for key, meaning in NUMBERS.items():
-        parser.add_argument(f"--{key}", metavar="N", type=float, help=meaning)
-    parser.add_argument(
-        "--max-severity", metavar="WORD", help=f"worst severity of a cause: {', '.join(SEVERITIES[:-1])}"
-    )
-    parser.add_argument("--forbid", metavar="CAUSES", help="causes that must not occur, such as input.serial,copy")
-    parser.add_argument(
-        "--against",
-        metavar="RUN",
-        action="append",
-        help="run to compare with (give it again for repeats), or a report saved by `whyidle report --json`",
-    )
-    parser.add_argument(
-        "--noise",
-        metavar="PCT",
-        type=float,
-        help="how much runs of one setting differ on this machine, if you know it",
-    )
-    for key, meaning in SWITCHES.items():
-        parser.add_argument(f"--{key}", action="store_true", default=None, help=meaning)
+    for key, ((_, _, reads), meaning) in KEYS.items():
+        parser.add_argument(f"--{key}", help=meaning, **reads)
     parser.add_argument(
         "--config", metavar="FILE", type=Path, help=f"limits (default: the nearest {PYPROJECT} above this folder)"
     )
@@ -182,7 +180,7 @@ def _asked(arguments: argparse.Namespace) -> Asked:
     }
     folder = Path() if file is None or "against" in given else file.parent
     against = tuple(folder / run for run in values.get("against", ()))
-    limits = {key: value for key, value in values.items() if key in PERCENTAGES or key in NUMBERS}
+    limits = {key: value for key, value in values.items() if KEYS[key][0] in (_PERCENT, _NUMBER)}
     if bool(against) != (REGRESSION in limits):
         there, missing = ("--against", "--max-regression PCT") if against else ("--max-regression", "--against RUN")
         raise WhyidleError(f"{there} needs {missing}: how much slower may a run be, and than which?")
@@ -193,7 +191,7 @@ def _asked(arguments: argparse.Namespace) -> Asked:
             f"{PYPROJECT}:\n  {TABLE}\n  max-stall = 10"
         )
     noise = values["noise"] / 100 if "noise" in values else None
-    allow = frozenset(key.removeprefix("allow-") for key in SWITCHES if values.get(key))
+    allow = frozenset(key.removeprefix("allow-") for key, given in values.items() if KEYS[key][0] is _SWITCH and given)
     return Asked(limits, severity, forbid, against, noise, allow)
 
 
@@ -211,7 +209,7 @@ def _report(against: Sequence[Path]) -> dict[str, Any] | None:
 
 
 def _value(key: str, value: Any, where: str) -> Any:
-    type_, otherwise = KEYS[key]
+    type_, otherwise, _ = KEYS[key][0]
     if isinstance(value, str) and key in ("forbid", "against"):
         value = value.split(",") if key == "forbid" else [value]
     try:

@@ -48,15 +48,6 @@ class Format:
     """Raises WhyidleError where it cannot be written, whatever the result is."""
 
 
-@dataclass(frozen=True)
-class TableFile:
-    """How a table is written."""
-
-    write: Callable[[Table, Any], int]
-    """All rows; returns how many."""
-    binary: bool = False
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`--format`, and the options of single formats."""
     parser.add_argument("--format", choices=tuple(FORMATS), default="text", help="default: text")
@@ -167,22 +158,22 @@ def _check_parquet(arguments: argparse.Namespace) -> None:
 
 
 def _write_tables(name: str, arguments: argparse.Namespace, result: Result) -> None:
-    form = TABLE_FILES[name]
+    write, binary = TABLE_FILES[name]
     if arguments.output is not None and (arguments.output.endswith("/") or Path(arguments.output).is_dir()):
-        _write_all(name, form, arguments, result)
+        _write_all(name, arguments, result)
         return
     table = result.table(arguments.table)
-    with opened(arguments.output, form.binary) as file:
-        rows = form.write(table, file)
+    with opened(arguments.output, binary) as file:
+        rows = write(table, file)
     _say_stand_in(table.about)
     if rows == 0:
         _say(f"{result.folder} holds no {table.name}: the table has no rows.")
 
 
-def _write_all(name: str, form: TableFile, arguments: argparse.Namespace, result: Result) -> None:
+def _write_all(name: str, arguments: argparse.Namespace, result: Result) -> None:
     if arguments.table is not None:
         raise WhyidleError(f"--table {arguments.table} is one table, and {arguments.output} is a folder: name a file.")
-    target = Path(arguments.output)
+    target, (write, binary) = Path(arguments.output), TABLE_FILES[name]
     written: dict[str, int] = {}
     about: Mapping[str, str] = {}
     with in_new_folder(target) as drafts:
@@ -194,8 +185,8 @@ def _write_all(name: str, form: TableFile, arguments: argparse.Namespace, result
                 continue
             about = table.about or about
             draft = drafts / f"{each}.{name}"
-            with draft.open("wb") as raw, layered(raw, form.binary) as file:
-                rows = form.write(table, file)
+            with draft.open("wb") as raw, layered(raw, binary) as file:
+                rows = write(table, file)
             if rows:
                 written[each] = rows
             else:
@@ -223,8 +214,12 @@ def _steps(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-TABLE_FILES = {"csv": TableFile(write_csv), "parquet": TableFile(write_parquet, binary=True)}
-"""How a table is written, by the name of the format, which is the ending of its file."""
+TABLE_FILES: dict[str, tuple[Callable[[Table, Any], int], bool]] = {
+    "csv": (write_csv, False),
+    "parquet": (write_parquet, True),
+}
+"""By the name of the format, which is the ending of its file: what writes all rows of a table and returns how many, and
+whether it writes bytes."""
 
 FORMATS = {
     "text": Format(lambda given, of: show_in(given.output, of.document(), given.full), ("full",), has_pictures=True),

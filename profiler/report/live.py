@@ -18,7 +18,17 @@ from . import bars
 from .document import LEAST_SAID
 from .render import written
 from .words.code import short_file
-from .words.figures import NOT_MEASURED, PART_COLOURS, evidence_value, expected, part_name, prediction, share
+from .words.figures import (
+    NOT_MEASURED,
+    PART_COLOURS,
+    evidence_value,
+    expected,
+    part_name,
+    prediction,
+    share,
+    size,
+    three,
+)
 from .words.figures import percent as of_percent
 
 VERSION = 2
@@ -356,9 +366,7 @@ def _on_ranks(view: Snapshot) -> str:
 
 
 def _stretch(view: Snapshot) -> str:
-    """What a verdict is about: the whole run, its end, or how long its cause has been the same."""
-    if view.verdict_of_whole_run:
-        return " (of the whole run)" if view.verdict is not None and view.verdict.cause is not None else ""
+    """What a verdict is about: the end of a run, or how long its cause has been the same."""
     if view.state not in UNDER_WAY:
         return " (last seconds only; `whyidle report` covers the whole run)"
     since = view.verdict_since_s
@@ -366,7 +374,7 @@ def _stretch(view: Snapshot) -> str:
 
 
 def _condition(device: DeviceView) -> Iterator[str]:
-    """Name, memory, power, heat, clocks and link, if known; what is slower than it could be with ⚠."""
+    """Name, memory, power, heat, clocks and what crosses the link, if known; what holds it down with ⚠."""
     if device.name != f"GPU {device.number}":
         yield device.name
     if device.held_down is not None:
@@ -381,13 +389,6 @@ def _condition(device: DeviceView) -> Iterator[str]:
     for way, rate in (("to device", device.pcie_rx_bytes_s), ("to host", device.pcie_tx_bytes_s)):
         if rate is not None:
             yield f"{way} {size(rate)}/s"
-    if device.pcie_generation and device.pcie_width:
-        most = (device.pcie_max_generation or 0, device.pcie_max_width or 0)
-        slow = device.pcie_generation < most[0] or device.pcie_width < most[1]
-        able = f" (can do {most[0]} x{most[1]})" if slow else ""
-        yield f"{'⚠ ' * slow}link {device.pcie_generation} x{device.pcie_width}{able}"
-    if device.processes is not None and device.processes > 1:
-        yield f"{device.processes} processes use it"
 
 
 def _memory(device: DeviceView) -> str:
@@ -425,24 +426,11 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
 
 
-def size(count: float) -> str:
-    """Bytes: `812 kB`, `3.2 GB`."""
-    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
-        if count >= 0.9995 * factor:
-            value = count / factor
-            return f"{value:.1f} {unit}" if value < 99.95 else f"{value:.0f} {unit}"
-    return f"{count / 1e3:.0f} kB"
-
-
 def _number(value: float) -> str:
     """Samples/s with three figures or more: `3.42`, `34.2`, `342`, `12 342`."""
-    if value >= 10_000:
-        return f"{value:,.0f}".replace(",", " ")
-    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
+    return f"{value:,.0f}".replace(",", " ") if value >= 10_000 else three(value)
 
 
 def _milliseconds(value: float) -> str:
     """`0.42 ms`, `38.1 ms`, `1.20 s`."""
-    if value >= 999.5:
-        return f"{value / 1e3:.2f} s"
-    return f"{value:.2f} ms" if value < 1 else f"{value:.1f} ms" if value < 99.95 else f"{value:.0f} ms"
+    return f"{three(value / 1e3)} s" if value >= 999.5 else f"{three(value)} ms"

@@ -21,21 +21,15 @@ from rich.layout import Layout
 from rich.live import Live
 from rich.text import Text
 
-from ..analyse.recent.reader import RecentReader, of_whole_run
+from ..analyse.recent.reader import RecentReader
 from ..analyse.recent.snapshot import UNDER_WAY, Snapshot
 from ..errors import RecordError
 from ..interrupts import held
 from ..record.latest import latest
-from ..record.schema import BATCH, STEP
 from ..report.live import Options, screen, views
 
 NEXT_RUN_SECONDS = 15.0
 """How long to wait for another run after one has ended, without a terminal."""
-LARGE_BYTES = 80_000_000
-"""Size of a run's steps and batches from which analysing all of it takes too long for a look: three
-hours at ten steps a second."""
-MANY_PROCESSES = 64
-"""Training processes from which it does as well."""
 
 
 class Following:
@@ -44,37 +38,29 @@ class Following:
     def __init__(self, folder: Path, next_ones: bool = False) -> None:
         self.next_ones = next_ones
         self._reader = RecentReader(folder)
-        self._whole: Snapshot | None = None
-        """Of a run that has ended: what stays."""
-        self._ended_at = 0.0
+        self._ended_at: float | None = None
+        """When the run was first seen to have ended; `None`: it is under way."""
 
     @property
     def over(self) -> bool:
         """Whether nothing new will come."""
-        waits = self.next_ones and time.monotonic() - self._ended_at <= NEXT_RUN_SECONDS
-        return self._whole is not None and not waits
+        if self._ended_at is None:
+            return False
+        return not self.next_ones or time.monotonic() - self._ended_at > NEXT_RUN_SECONDS
 
     def look(self) -> Snapshot:
-        """The run as it stands; once it has ended, with its report's figures if it is not too large."""
-        view, folder = self._reader.snapshot(), self._reader.folder
+        """The run as it stands, or the next one where that has begun."""
+        view = self._reader.snapshot()
         if view.state in UNDER_WAY:
-            self._whole = None
+            self._ended_at = None
             return view
-        newest = latest() if self.next_ones and self._whole is not None else None
-        if newest is not None and newest.resolve() != folder.resolve():
+        newest = latest() if self.next_ones and self._ended_at is not None else None
+        if newest is not None and newest.resolve() != self._reader.folder.resolve():
             with suppress(RecordError):  # it is being made
-                self._reader, self._whole = RecentReader(newest), None
+                self._reader, self._ended_at = RecentReader(newest), None
                 return self._reader.snapshot()
-        if self._whole is None or self._whole.state != view.state:
-            self._ended_at = time.monotonic()
-            self._whole = view if is_large(folder) else of_whole_run(view, folder)
-        return self._whole
-
-
-def is_large(folder: Path) -> bool:
-    """Whether analysing the whole run takes longer than a look at it may."""
-    sizes = [[path.lstat().st_size for path in folder.glob(f"{kind.name}-*")] for kind in (STEP, BATCH)]
-    return len(sizes[0]) > MANY_PROCESSES or sum(map(sum, sizes)) >= LARGE_BYTES
+        self._ended_at = self._ended_at or time.monotonic()
+        return view
 
 
 class Ended(BaseException):

@@ -12,7 +12,7 @@ import pytest
 
 from support.crafted import amend
 from support.runs import mistaken
-from whyidle.commands.formats import TABLE_FILES, TableFile
+from whyidle.commands.formats import TABLE_FILES
 from whyidle.commands.main import main
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.reader import Records
@@ -130,7 +130,7 @@ def test_a_file_that_could_not_be_finished_leaves_the_one_before(
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setitem(TABLE_FILES, "csv", TableFile(full))
+    monkeypatch.setitem(TABLE_FILES, "csv", (full, False))
     assert report(run, "--format", "csv", "-o", str(target)) == 2
     assert target.read_text() == "before"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "steps.csv"]
@@ -168,7 +168,7 @@ def test_an_export_that_fails_in_the_third_table_leaves_the_folder_as_it_was(
             raise OSError(28, "No space left on device")
         return write_csv(table, file)
 
-    monkeypatch.setitem(TABLE_FILES, "csv", TableFile(full))
+    monkeypatch.setitem(TABLE_FILES, "csv", (full, False))
     assert f"cannot write into {tables}: No space left on device." in mistaken(
         capsys, "report", run, "--format", "csv", "-o", f"{tables}/"
     )

@@ -33,7 +33,7 @@ def shell(*command: str | Path) -> list[str]:
 @pytest.mark.slow
 def test_keys_sizes_and_the_way_out(recorded: Path) -> None:
     with Tmux(shell(*WHYIDLE, "live", recorded), 100, 40) as terminal:
-        rows = terminal.until("of the whole run")
+        rows = terminal.until("ended well")
         assert "1111 steps" in "\n".join(rows)
         assert "before" not in "\n".join(rows)
         assert rows[-1].startswith(" q quit")

@@ -39,10 +39,6 @@ def device(number: int = 0, **other: Any) -> DeviceView:
         "sm_clock_mhz": 1755,
         "sm_clock_max_mhz": 1980,
         "temperature_c": 54,
-        "pcie_generation": 4,
-        "pcie_width": 8,
-        "pcie_max_generation": 4,
-        "pcie_max_width": 16,
         "held_down": "power cap",
     }
     return DeviceView(number, **{"name": "NVIDIA H200"} | known | other)

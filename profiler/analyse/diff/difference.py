@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...errors import WhyidleError
 from ...record.code import CODE
 from ...record.tuning import LoaderSettings
@@ -205,19 +203,6 @@ def _link(facts: Facts) -> float | None:
     return None if link is None else 100 * link.share
 
 
-def _gap(facts: Facts) -> float | None:
-    gaps = facts.parts.gaps_ns
-    return (float(np.percentile(gaps, 95)) / 1e6 if len(gaps) else 0.0) if facts.told_apart else None
-
-
-def _a_step(known: bool, value: float, facts: Facts) -> float | None:
-    return value / facts.window.count if known else None
-
-
-def _cold(facts: Facts) -> float | None:
-    return facts.loader.storage_bytes_per_sample / 1e3
-
-
 _FIGURES: tuple[_Row, ...] = (
     _of("worker_busy_pct", "input", 5.0),
     _of("queue_ready_mean", "input", 0.25),
@@ -226,16 +211,14 @@ _FIGURES: tuple[_Row, ...] = (
     _of("prep_pct", "input", 3.0, "Share of decoding and transforming"),
     _of("collate_pct", "input", 3.0, "Share of collating"),
     _of("run_queue_pct", "input", 3.0, "Workers waiting for a CPU"),
-    ("Read from storage", "kB/sample", "input", 0.5, _cold),
+    ("Read from storage", "kB/sample", "input", 0.5, lambda f: f.loader.storage_bytes_per_sample / 1e3),
     (
         "Hidden wait for data",
         "ms/step",
         "input",
         0.1,
-        lambda f: _a_step(f.input_known, f.parts.hidden_wait_ns / 1e6, f),
+        lambda f: f.parts.hidden_wait_ns / 1e6 / f.window.count if f.input_known else None,
     ),
-    ("Device gaps", "per 100 steps", "input", 5.0, lambda f: _a_step(f.told_apart, 100.0 * len(f.parts.gaps_ns), f)),
-    ("Device gaps, 95th percentile", "ms", "input", 0.1, _gap),
     _of("utilisation_pct", "compute", 3.0),
     _of("sm_active_pct", "compute", 3.0),
     ("Clock while computing", "MHz", "compute", 20.0, lambda f: f.device_state.clock_mhz if f.device_state else None),
@@ -246,7 +229,7 @@ _FIGURES: tuple[_Row, ...] = (
     _of("throttled_s", "host", 0.05, "Stopped by a CPU quota"),
     _of("overhead_pct", "host", 0.5),
 )
-CONSEQUENCES = ("Device gaps", "Device gaps, 95th percentile", "Utilisation", "Time in whyidle's hooks")
+CONSEQUENCES = ("Utilisation", "Time in whyidle's hooks")
 """Labels of figures that move because the time does, and are no reasons."""
 
 
@@ -338,28 +321,17 @@ def _changed_code(environment: Sequence[Setting]) -> tuple[Setting, ...]:
     return () if code is None or code.unseen or VARIES in (code.a, code.b) else (code,)
 
 
-def _revision(value: object) -> str:
-    """The revision of a code, without what is said of changes in it."""
-    return str(value).partition(" ")[0]
-
-
 def _code_to_look_at(part: str, environment: Sequence[Setting]) -> tuple[str, ...]:
-    """What of the code to look at, unless it is known to be the same on both sides; and what is known of it."""
+    """What of the code to look at, unless it is known to be the same on both sides."""
     code = next((each for each in environment if each.name == CODE), None)
     what = _CODE_OF.get(part, "the code")
-    if code is None:
-        return (f"{what}, which is not recorded",) if part in _CODE_OF else ()
-    if None in (code.a, code.b):
-        return (f"{what}, which one side did not record",)
-    a, b = _revision(code.a), _revision(code.b)
-    if code.unseen:
-        return (f"{what}: both sides ran revision {a}, and what was changed in it is not recorded",)
-    if not _changed_code(environment):
+    if code is None or None in (code.a, code.b):
+        return (f"{what}, which is not recorded",) if code is not None or part in _CODE_OF else ()
+    if not (code.unseen or _changed_code(environment)):
         return ()
-    if a == b:
-        return (f"{what}: what was changed in {a} is not recorded",)
-    more = "" if (a, b) == (code.a, code.b) else ", and changes that are not recorded"
-    return (f"{what}: `git diff {a} {b}`{more}",)
+    a, b = (str(value).partition(" ")[0] for value in (code.a, code.b))
+    more = "" if (a, b) == (code.a, code.b) else "changes that are not recorded"
+    return (", and ".join(filter(None, (f"{what}: `git diff {a} {b}`" if a != b else f"{what} {a}", more))),)
 
 
 def _followed(a: Side, b: Side, settings: Sequence[Setting], times: Times) -> FollowedAdvice | None:
@@ -429,7 +401,7 @@ def _notes(
     for code in environment:
         if code.unseen:
             yield (
-                f"Both sides ran revision {_revision(code.a)} of the code, with changes that are not recorded: "
+                f"Both sides ran code of one revision ({code.a}, {code.b}), with changes that are not recorded: "
                 "their code may differ."
             )
     single = [side.name for side in (a, b) if len(side.runs) == 1]

@@ -50,8 +50,6 @@ class Measured:
     folder: Path
     analysis: Analysis
     """Without what its figures were made of (`run.analysis.condensed`)."""
-    blocks: int
-    """Blocks of steps that its scatter was told from; 0 with too few steps."""
     scatter: Mapping[str, Variances]
     """By unit (`SAMPLE`, `STEP`), how its time scatters within it; a unit is missing where that is not known."""
     needs_cpu: float
@@ -159,7 +157,7 @@ def measured(folder: Path, analysis: Analysis) -> Measured:
     """
     if analysis.facts is None:
         raise WhyidleError(f"{folder} holds no step of a training, so nothing to compare. Name another run.")
-    return Measured(folder, condensed(analysis), *scatter_of(analysis.facts), _needs_cpu(analysis.facts))
+    return Measured(folder, condensed(analysis), scatter_of(analysis.facts), _needs_cpu(analysis.facts))
 
 
 def analysed(folder: Path) -> Analysis:
@@ -203,20 +201,16 @@ def _needs_cpu(facts: Facts) -> float:
     return min(1.0, share)
 
 
-def scatter_of(facts: Facts) -> tuple[int, dict[str, Variances]]:
-    """Find how a run scatters within itself.
-
-    Returns:
-        The number of blocks of steps that it was told from, 0 with too few steps; and for each unit that every block
-        has some of, the variances.
-    """
+def scatter_of(facts: Facts) -> dict[str, Variances]:
+    """Find how a run scatters within itself: the variances for each unit that every block of steps has some of; nothing
+    with too few steps."""
     window, parts = facts.window, facts.parts
     number = min(MOST_BLOCKS, len(window.steps) // LEAST_BLOCK_STEPS)
     if number < LEAST_BLOCKS:
-        return 0, {}
+        return {}
     cuts, edges = _cut(window, number, queued=facts.device_kind != "cpu")
     if len(cuts) < LEAST_BLOCKS or (np.diff(edges) <= 0).any():
-        return 0, {}
+        return {}
     steps = window.steps
     first = steps[((steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0) & (steps["fetch_end_ns"] != NOT_MEASURED)]
     # When the device idled behind the first fetches of epochs.
@@ -242,7 +236,7 @@ def scatter_of(facts: Facts) -> tuple[int, dict[str, Variances]]:
     samples[1:] += np.maximum(0, steps["skipped_samples"][1:])
     by_unit = {unit: np.add.reduceat(work, cuts) for unit, work in ((SAMPLE, samples), (STEP, ran))}
     wall = float(parts.wall_ns) ** 2
-    return len(cuts), {
+    return {
         unit: {term: _of_sum(each, work) / wall + varied.get(term, 0.0) / wall for term, each in times.items()}
         for unit, work in by_unit.items()
         if not (work <= 0).any()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, log, nan, sqrt
+from math import log, sqrt
 
 import numpy as np
 
@@ -47,9 +47,6 @@ class Faster(Estimate):
 
     significant: bool
     """Whether one side is surely faster."""
-    of_these_runs: Estimate
-    """The same, if these runs stood for their settings: by the scatter of their own steps alone. Bounds are NaN where
-    those are too few."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +76,6 @@ class _RunTimes:
     terms: Mapping[str, float]
     """µs per unit; parts that are not known are not there."""
     scatter: Variances | None
-    blocks: int
     noise: float
     """Standard deviation between runs of its setting, assumed or known, as a share."""
 
@@ -108,9 +104,8 @@ def times_of(a: Side, b: Side, noise: float | None = None) -> Times:
     (mean_a, mean_b), (var_a, var_b), freedom = _means(TOTAL, sides, prior)
     ratio = log(whole_a / whole_b)
     faster = Estimate.around(ratio, sqrt(var_a / mean_a**2 + var_b / mean_b**2) * students_t(freedom)).exp()
-    within = Estimate.around(ratio, _reach_within(sides)).exp()
     significant = enough and (faster.low > 1 or faster.high < 1)
-    return Times(unit, terms, Faster(faster.value, faster.low, faster.high, significant, within), weighed, enough)
+    return Times(unit, terms, Faster(faster.value, faster.low, faster.high, significant), weighed, enough)
 
 
 def assumed_noise(run: Measured) -> float:
@@ -142,7 +137,7 @@ def _runs(everyone: Sequence[Measured], unit: str, noise: float | None) -> tuple
             weighed = weighed or abs(alike[number][TOTAL] - whole) > 1e-6 * whole
             terms |= {term: alike[number][term] for term in ("input", TOTAL) if term in terms}
         assumed = assumed_noise(run) if noise is None else noise
-        runs.append(_RunTimes(terms, run.scatter.get(unit), run.blocks, assumed))
+        runs.append(_RunTimes(terms, run.scatter.get(unit), assumed))
     return runs, weighed
 
 
@@ -168,15 +163,3 @@ def _means(
     factor = (squares + expected) / (expected + seen / prior * expected) if expected else 0.0
     variances = tuple(factor * alone * whole**2 / count for _, alone, whole, count in found)
     return tuple(each[0] for each in found), variances, seen + prior
-
-
-def _reach_within(sides: Sequence[Sequence[_RunTimes]]) -> float:
-    """How far the log of the ratio of both totals reaches by the runs' own steps alone; NaN where they are too few."""
-    variance, freedom = 0.0, inf
-    for side in sides:
-        own = [run.scatter[TOTAL] for run in side if run.scatter is not None]
-        if len(own) < len(side):
-            return nan
-        variance += float(np.mean(own)) / len(side)
-        freedom = min(freedom, sum(run.blocks - 1.0 for run in side))
-    return sqrt(variance) * students_t(freedom)

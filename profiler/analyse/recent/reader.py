@@ -36,8 +36,6 @@ from ...record.schema import (
     Kind,
 )
 from ...record.stacks import StackTable
-from ..attached import attached as outside
-from ..attached import causes as outside_causes
 from ..causes.diagnosis import LEAST_STEPS
 from ..ranks import figures as of_job
 from ..run.analysis import Analysis, analyse
@@ -189,6 +187,8 @@ class RecentReader:
         self._stacks = StackTable(folder)
         self._cause: tuple[str | None, int] = None, 0
         """Code of the cause that the verdict names, and since when."""
+        self.analysis: Analysis | None = None
+        """What the last snapshot is made of; `None` before the first step."""
         self._last: Snapshot | None = None
         self._due_ns = self._changed_ns = 0
         open_run(folder)
@@ -218,7 +218,7 @@ class RecentReader:
         return self._last
 
     def _look(self, whole: Run, now_ns: int) -> Snapshot:
-        steps, ended = self._last_steps(whole), whole.info.get("ended")
+        self.analysis, steps, ended = None, self._last_steps(whole), whole.info.get("ended")
         here = (whole.info.get("host") or {}).get("name") == socket.gethostname()
         state = str(ended.get("status")) if isinstance(ended, dict) else None
         if state is None and here and _is_lost(steps, now_ns):
@@ -238,6 +238,7 @@ class RecentReader:
         with suppress(ArithmeticError, LookupError, ValueError):
             analysis = analyse(run, briefly=True)
             view = replace(view, **_figures(analysis, run, now_ns), code=tuple(_code(run, analysis)))
+            self.analysis = analysis
         lead = next((file.rows for file in steps if file.rank == view.rank), None)
         cause = view.verdict.cause if view.verdict is not None else None
         if cause != self._cause[0]:
@@ -334,23 +335,8 @@ def _is_lost(steps: list[LastRecords], now_ns: int) -> bool:
     return last_ns > now_ns or not any(Path(f"/proc/{file.pid % AGAIN}").exists() for file in steps)
 
 
-def of_whole_run(view: Snapshot, folder: Path) -> Snapshot:
-    """The view of a run that has ended, with the figures of its report if the folder can be analysed."""
-    try:
-        run = open_run(folder)
-        if outside.is_attached(run):
-            seen = outside.attached(run)
-            figures: dict[str, Any] = {"verdict": outside_causes.verdict_of(seen, outside_causes.findings_of(seen))}
-        else:
-            figures = _figures(analyse(run), run, None)
-    except Exception:
-        # What is damaged the report tells.
-        return view
-    return replace(view, **figures, verdict_since_s=None, verdict_of_whole_run=True)
-
-
-def _figures(analysis: Analysis, run: Run, now_ns: int | None) -> dict[str, Any]:
-    """The fields of a snapshot that an analysis has. `now_ns`: `None` of a run that has ended."""
+def _figures(analysis: Analysis, run: Run, now_ns: int) -> dict[str, Any]:
+    """The fields of a snapshot that an analysis has."""
     facts, lead = analysis.facts, of_job.leading(analysis, [run])
     found: dict[str, Any] = {"verdict": analysis.verdict}
     if facts is None or lead is None:
@@ -383,13 +369,13 @@ def _rank(rank: int, host: str, facts: Facts | None) -> RankView:
     return RankView(rank, host, int(facts.window.steps["step"][-1]) + 1, rate, facts.shares)
 
 
-def _workers(facts: Facts, batches: Records, now_ns: int | None) -> Iterator[WorkerView]:
+def _workers(facts: Facts, batches: Records, now_ns: int) -> Iterator[WorkerView]:
     """Each worker by itself; a worker that a new epoch starts takes over the number of an old one."""
     batches = of_training(batches, facts.window.all_steps)
     for number in np.unique(batches["worker"][batches["worker"] >= 0]).tolist():
         own = batches[batches["worker"] == number]
         made = loader_of(facts.window, own)
-        quiet_s = None if now_ns is None else max(0, now_ns - int(own["end_ns"].max())) / SECOND_NS
+        quiet_s = max(0, now_ns - int(own["end_ns"].max())) / SECOND_NS
         figures = (made.worker_busy_pct, made.read_pct, made.run_queue_pct, made.work_ms_per_batch)
         busy_pct, reading_pct, queued_pct, batch_ms = map(or_none, figures)
         yield WorkerView(number, busy_pct, reading_pct, queued_pct, batch_ms, quiet_s)
@@ -486,13 +472,9 @@ def _devices(run: Run, until_ns: int, now_ns: int) -> Iterator[DeviceView]:
             pcie_rx_bytes_s=rate_since(states["t_ns"], states["pcie_rx_bytes"], since_ns),
             pcie_tx_bytes_s=rate_since(states["t_ns"], states["pcie_tx_bytes"], since_ns),
             held_down=None if reasons & IDLE else next((why for bits, why in THROTTLES if reasons & bits), None),
-            **{name: _last(fresh, name) for name in _FRESH},
-            **{name: _last(states, name) for name in _LASTING},
+            **{name: _last(fresh, name) for name in ("memory_used_bytes", "sm_clock_mhz", "temperature_c")},
+            **{name: _last(states, name) for name in ("memory_total_bytes", "sm_clock_max_mhz")},
         )
-
-
-_FRESH = ("memory_used_bytes", "sm_clock_mhz", "temperature_c", "pcie_generation", "pcie_width", "processes")
-_LASTING = ("memory_total_bytes", "sm_clock_max_mhz", "pcie_max_generation", "pcie_max_width")
 
 
 def _host(run: Run, looks: Records, now_ns: int) -> HostView:

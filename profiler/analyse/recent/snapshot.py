@@ -37,13 +37,6 @@ class DeviceView:
     sm_clock_mhz: int | None = None
     sm_clock_max_mhz: int | None = None
     temperature_c: int | None = None
-    pcie_generation: int | None = None
-    pcie_width: int | None = None
-    pcie_max_generation: int | None = None
-    """Generation that device and slot are capable of."""
-    pcie_max_width: int | None = None
-    """Lanes that device and slot are capable of."""
-    processes: int | None = None
     held_down: str | None = None
     """Why its clocks are held down (`power cap`, `heat`, …); `None` if they are not, or unknown."""
 
@@ -137,8 +130,6 @@ class Snapshot:
     verdict: Finding | None = None
     verdict_since_s: float | None = None
     """How long the verdict has named its cause, as far as was watched; `None` if it names none."""
-    verdict_of_whole_run: bool = False
-    """Whether figures and verdict are those of the whole run, which has ended."""
     rank: int = 0
     """The rank that leads a job: whose queue and workers are shown."""
     ranks: int = 1

@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from statistics import fmean
 
 from ...analyse.attached.attached import is_attached
 from ...analyse.cells.comparison import rate_of
@@ -75,33 +74,13 @@ def of_shares(shares: Mapping[str, float]) -> dict[str, float | None]:
     return {BUSY if part == "compute" else f"{part}_pct": 100 * shares[part] for part in PARTS if part in shares}
 
 
-def of_snapshot(view: Snapshot) -> Told:
-    """Tell the last stretch of a run that is being recorded."""
-
-    def last(name: str) -> list[float]:
-        """Of each device that has any."""
-        series = [getattr(device, name) for device in view.devices]
-        return [each[-1] for each in series if each and not math.isnan(each[-1])]
-
-    used = [device.memory_used_bytes for device in view.devices if device.memory_used_bytes is not None]
-    values = of_shares(view.shares) | {
-        "samples_per_s": view.samples_per_s,
-        "utilisation_pct": fmean(busy) if (busy := last("busy_pct")) else None,
-        "sm_active_pct": fmean(active) if (active := last("sm_active_pct")) else None,
-        "queue_ready": view.queue_ready,
-        "worker_busy_pct": view.worker_busy_pct,
-        "cpus_used": view.host.tree_cpus,
-        "cpu_steal_pct": view.host.steal_pct,
-        "device_memory_bytes": max(used, default=None),
-        "verdict_share_pct": 100 * view.verdict.share if view.verdict and view.verdict.cause else None,
-    }
-    each = view.rank_views if view.ranks > 1 else ()
-    ranks = {rank.rank: measured(of_shares(rank.shares) | {"samples_per_s": rank.samples_per_s}) for rank in each}
-    return Told(view.steps, measured(values), ranks)
+def told_of(step: int, analysis: Analysis) -> Told:
+    """Tell the last stretch of a run that is being recorded, which has come to this step."""
+    return Told(step, of_run(analysis), {part.rank: of_run(part.analysis) for part in analysis.ranks})
 
 
 def of_run(analysis: Analysis) -> Values:
-    """A whole run, without its warm-up; of several ranks the job."""
+    """A run, or a stretch of one, without its warm-up; of several ranks the job."""
     facts = analysis.facts
     if facts is None:
         return {}
@@ -142,9 +121,14 @@ SHARE: Gauge = (
 )
 
 
-def prometheus_of(view: Snapshot, name: str) -> str:
-    """Write the last seconds of a run that is being recorded; `name`: what it is called in the labels."""
-    values = of_snapshot(view).values
+def prometheus_of(view: Snapshot, analysis: Analysis | None, name: str) -> str:
+    """Write the last seconds of a run that is being recorded.
+
+    Args:
+        analysis: what `view` is made of; `None` before the first step.
+        name: what the run is called in the labels.
+    """
+    values = {} if analysis is None else of_run(analysis)
     emulated = any(device.emulated for device in view.devices)
     known = {"run": name, "device": view.device, "device_kind": "emulated" if emulated else "", "of": "recent"}
     labels = {label: value for label, value in known.items() if value}
@@ -215,26 +199,27 @@ class Figures:
             self._reader = self._reader or RecentReader(self._folder)
             view = self._reader.snapshot()
             # What one of the two cannot have, the other still gets.
-            if view.steps and every is not None:
+            if self._reader.analysis is not None and every is not None:
                 with suppress(Exception):
-                    tell(self._folder, of_snapshot(view))
-            self._keep(view)
+                    tell(self._folder, told_of(view.steps, self._reader.analysis))
+            self._keep(self._reader)
         asked = [seconds for seconds in (every, PROMETHEUS_SECONDS if self._textfile else None) if seconds]
         # A look at a very busy recording takes longer: never more than a tenth of a CPU.
         self._due = time.monotonic() + max(LEAST_SECONDS, min(asked), 10 * (time.process_time() - begun))
 
-    def _keep(self, view: Snapshot) -> None:
+    def _keep(self, reader: RecentReader) -> None:
         """Write the Prometheus file, where one is kept. Raises OSError or WhyidleError: it cannot be written."""
         if self._textfile is not None:
             _require_file(self._textfile)
-            write_text(self._textfile, prometheus_of(view, self._folder.name), named=True)
+            view = reader.snapshot()
+            write_text(self._textfile, prometheus_of(view, reader.analysis, self._folder.name), named=True)
 
     def finish(self) -> None:
         """Leave the last seconds in the Prometheus file; say so where that is impossible."""
         if self._textfile is None:
             return
         try:
-            self._keep((self._reader or RecentReader(self._folder)).snapshot())
+            self._keep(self._reader or RecentReader(self._folder))
         except Exception as error:
             why = (isinstance(error, OSError) and error.strerror) or error
             with suppress(OSError):

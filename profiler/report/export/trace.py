@@ -24,18 +24,19 @@ import numpy.typing as npt
 from ...analyse.intervals import clip
 from ...analyse.ranks.membership import RankProcess, ranks_of
 from ...analyse.run.analysis import Analysis
-from ...analyse.timeline.timeline import Timeline, timelines
+from ...analyse.timeline.timeline import Timeline, rate, timelines
 from ...errors import WhyidleError
 from ...record.files import plain
 from ...record.reader import Records, measured
 from ...record.run import Run
-from ...record.schema import NOT_MEASURED, PAUSE, SPAN, EventKind, PauseKind, SpanKind
+from ...record.schema import BATCH, NOT_MEASURED, PAUSE, SPAN, EventKind, PauseKind, SpanKind
 from ...record.stacks import read_names
 from .steps import Axis, axis_of
 
 Event = dict[str, Any]
 Stamps = npt.NDArray[np.int64]
 """ns since the zero of the trace."""
+Values = npt.NDArray[np.float64]
 Make = Callable[[int], Iterator[Event]]
 
 
@@ -71,42 +72,6 @@ class Tracks:
         if len(at_ns):
             order = np.argsort(at_ns, kind="stable")
             self.sources.append((at_ns[order], lambda i: make(int(order[i]))))
-
-    def slices(
-        self,
-        pid: int,
-        name: str,
-        begin: Stamps,
-        end: Stamps,
-        record: Callable[[int], Any],
-        label: Callable[[Any], str],
-        args: Callable[[Any], dict[str, Any]],
-    ) -> Stamps:
-        """Add complete events: on one track, or on as many as it takes that none overlap. Returns the track of each.
-        `label`, `args`: its name and what else it says, of the record of that place."""
-        if len(begin) == 0:
-            return np.empty(0, dtype=np.int64)
-        lanes = lanes_of(begin, end)
-        names = (name if n == 0 else f"{name} ({n + 1})" for n in range(int(lanes.max()) + 1))
-        threads = np.array([self.track(each, pid) for each in names], dtype=np.int64)[lanes]
-
-        def make(i: int) -> Iterator[Event]:
-            of = record(i)
-            yield complete(pid, int(threads[i]), int(begin[i]), int(end[i]), label(of), args(of))
-
-        self.add(begin, make)
-        return threads
-
-    def counter(self, pid: int, name: str, unit: str, at: Stamps, values: npt.NDArray[np.float64]) -> None:
-        """Add a counter. What was not measured (NaN) makes no event: viewers go on showing the value before."""
-        known = np.isfinite(values)
-        at, values = at[known], values[known]
-
-        def make(i: int) -> Iterator[Event]:
-            told = {unit: round(float(values[i]), 6)}
-            yield {"ph": "C", "pid": pid, "tid": 0, "ts": int(at[i]) / 1000, "name": name, "args": told}
-
-        self.add(at, make)
 
 
 def complete(
@@ -278,22 +243,13 @@ def _seconds(low: int, high: int) -> str:
 def tracks_of(trace: RunTrace, stretch: Stretch) -> Tracks:
     """Make every track of the stretch. What the sampler of a host saw is shown once."""
     tracks, several = Tracks(), len(trace.ranks) > 1
-    hosts: dict[Path, RankTrace] = {}
+    hosts: dict[Path, _Scene] = {}
     for rank in trace.ranks:
-        _Scene(tracks, rank, stretch).add(several)
-        hosts.setdefault(rank.process.run.folder, rank)
-    for rank in hosts.values():
-        timeline, offset = rank.timeline, rank.offset_ns
-        of_host = f" of {timeline.host}" if several and timeline.host else ""
-        if len(timeline.device):
-            emulated = "emulated " if timeline.facts.device_kind == "emulated" else ""
-            pid = tracks.track(f"{emulated}devices{of_host}, by the sampler")
-            for device in np.unique(timeline.device["device"]).tolist():
-                mine = timeline.device[timeline.device["device"] == device]
-                _add_counters(tracks, pid, f"device {device}: ", mine, offset, stretch, DEVICE_COUNTERS)
-        if len(timeline.host_samples):
-            pid = tracks.track(f"host{of_host}, by the sampler")
-            _add_counters(tracks, pid, "", timeline.host_samples, offset, stretch, HOST_COUNTERS)
+        scene = _Scene(tracks, rank, stretch)
+        scene.add(several)
+        hosts.setdefault(rank.process.run.folder, scene)
+    for scene in hosts.values():
+        scene.add_samples(several)
     return tracks
 
 
@@ -323,6 +279,7 @@ def about(trace: RunTrace, stretch: Stretch) -> dict[str, Any]:
 
 # Tracks of a rank.
 
+SPAN_NS = ("begin_ns", "end_ns")
 _COPY_OF_BATCH = -1
 _CALLS = {
     _COPY_OF_BATCH: "copy of the batch",
@@ -371,6 +328,33 @@ _OF_BATCH = {
     "idle_before_ms": ("idle_ns", 1e6),
     "slowest_sample_ms": ("slowest_ns", 1e6),
 }
+Counter = tuple[str, str, str, float, bool]
+"""Name, unit, field of the sample, what to divide it by; and whether the field is a sum that rises, shown as its rate a
+second."""
+DEVICE_COUNTERS: tuple[Counter, ...] = (
+    ("utilisation", "%", "utilisation_pct", 1.0, False),
+    ("SM active", "%", "sm_active_pct", 1.0, False),
+    ("tensor cores active", "%", "tensor_active_pct", 1.0, False),
+    ("memory bandwidth", "%", "dram_active_pct", 1.0, False),
+    ("memory in use", "GiB", "memory_used_bytes", 1 << 30, False),
+    ("power", "W", "power_mw", 1e3, False),
+    ("SM clock", "MHz", "sm_clock_mhz", 1.0, False),
+    ("temperature", "degrees C", "temperature_c", 1.0, False),
+    ("PCIe to device", "MB/s", "pcie_rx_bytes", 1e6, True),
+    ("PCIe from device", "MB/s", "pcie_tx_bytes", 1e6, True),
+)
+HOST_COUNTERS: tuple[Counter, ...] = (
+    ("machine CPU", "%", "machine_busy_pct", 1.0, False),
+    ("steal", "%", "steal_pct", 1.0, False),
+    ("waiting for I/O", "%", "machine_iowait_pct", 1.0, False),
+    ("CPUs allowed", "CPUs", "cpus", 1e3, False),
+    ("memory of the training", "GiB", "tree_pss_bytes", 1 << 30, False),
+    ("shared memory in use", "GiB", "shm_used_bytes", 1 << 30, False),
+    ("CPUs the training uses", "CPUs", "tree_cpu_ns", 1e9, True),
+    ("threads waiting for a CPU", "threads", "run_queue_ns", 1e9, True),
+    ("read from storage", "MB/s", "read_storage_bytes", 1e6, True),
+)
+READY = ("finished batches waiting", "batches")
 Fields = Mapping[str, tuple[str, float]]
 """What a slice says: name → field of its record, and what to divide it by."""
 
@@ -398,11 +382,6 @@ def _of_a_step(what: str, record: Any) -> str:
     return f"{what}: step {int(record['step'])}"
 
 
-Slices = tuple[str, Records, tuple[str, str], Callable[[Any], str], Callable[[Any], dict[str, Any]]]
-"""A kind of track: its title, its records, the stamps between which a slice lies, and its name and what else it says,
-of a record."""
-
-
 def _nothing(_: Any) -> dict[str, Any]:
     return {}
 
@@ -426,24 +405,35 @@ class _Scene:
         host = tracks.track(f"{who}training (process {rank.process.writer[1]})")
         steps = tracks.track("steps", host)
         self._steps(host, steps)
-        for slices in self._on_host():
-            self._slices(host, *slices)
+        self._on_host(host)
         self._instants(host, steps)
-        known = self.steps[self.steps["queue_ready"] != NOT_MEASURED]
-        ready = known["queue_ready"].astype(np.float64)
-        tracks.counter(host, "finished batches waiting", "batches", self.shifted(known["fetch_begin_ns"]), ready)
-        device = host if kind == "cpu" else tracks.track(f"{who}device ({title})")
-        for slices in self._on_device():
-            self._slices(device, *slices)
+        self._counter(host, self.steps["fetch_begin_ns"], measured(self.steps["queue_ready"]), *READY)
+        self._on_device(host if kind == "cpu" else tracks.track(f"{who}device ({title})"))
         if len(self.timeline.lanes.batches):
             self._flows(host, steps, self._loader(tracks.track(f"{who}loader")))
 
-    def shift(self, stamp: int) -> int:
-        """Put a stamp on the trace's axis, whose zero nothing is before."""
-        return max(0, stamp + self.offset_ns)
+    def add_samples(self, several: bool) -> None:
+        """Add what the sampler of the rank's host saw."""
+        timeline = self.timeline
+        of_host = f" of {timeline.host}" if several and timeline.host else ""
+        emulated = "emulated " if timeline.facts.device_kind == "emulated" else ""
+        whose = (
+            (f"{emulated}devices", timeline.device, DEVICE_COUNTERS),
+            ("host", timeline.host_samples, HOST_COUNTERS),
+        )
+        for name, samples, counters in whose:
+            if len(samples) == 0:
+                continue
+            pid = self.tracks.track(f"{name}{of_host}, by the sampler")
+            of_device = counters is DEVICE_COUNTERS
+            for number in np.unique(samples["device"]).tolist() if of_device else [0]:
+                mine = samples[samples["device"] == number] if of_device else samples
+                for name, unit, field_, scale, rises in counters:
+                    shown = f"device {number}: {name}" if of_device else name
+                    self._counter(pid, mine["t_ns"], measured(mine[field_]), shown, unit, scale, rises)
 
     def shifted(self, stamps: Stamps) -> Stamps:
-        """As `shift`; of measured stamps only."""
+        """Put measured stamps on the trace's axis, whose zero nothing is before."""
         moved: Stamps = np.maximum(0, np.where(stamps == NOT_MEASURED, 0, stamps) + self.offset_ns)
         return moved
 
@@ -462,42 +452,81 @@ class _Scene:
         records: Records,
         stamps: tuple[str, str],
         label: Callable[[Any], str],
-        args: Callable[[Any], dict[str, Any]],
-    ) -> None:
-        """Add a slice for each record that reaches into the stretch."""
-        records = records[self.covers(*(records[each] for each in stamps))]
-        begin, end = (self.shifted(records[each]) for each in stamps)
-        self.tracks.slices(pid, title, begin, end, _rows_of(records), label, args)
+        args: Callable[[Any], dict[str, Any]] = _nothing,
+        inside: npt.NDArray[np.bool_] | None = None,
+    ) -> tuple[Stamps, Stamps, Stamps]:
+        """Add complete events: on one track, or on as many as it takes that none overlap.
 
-    def _on_host(self) -> Iterator[Slices]:
-        """Give calls of the training thread that wait for the device or copy to it; then what lasts: garbage
+        Args:
+            stamps: fields between whose stamps a slice lies.
+            label, args: the slice's name and what else it says, of its record.
+            inside: which records are shown; `None`: those that reach into the stretch.
+
+        Returns:
+            The track, the begin and the end of each slice.
+        """
+        if inside is None:
+            inside = self.covers(*(records[each] for each in stamps))
+        records = records[inside]
+        begin, end = (self.shifted(records[each]) for each in stamps)
+        lanes, at = lanes_of(begin, end), _rows_of(records)
+        names = (title if n == 0 else f"{title} ({n + 1})" for n in range(int(lanes.max(initial=-1)) + 1))
+        threads = np.array([self.tracks.track(each, pid) for each in names], dtype=np.int64)[lanes]
+
+        def make(i: int) -> Iterator[Event]:
+            record = at(i)
+            yield complete(pid, int(threads[i]), int(begin[i]), int(end[i]), label(record), args(record))
+
+        self.tracks.add(begin, make)
+        return threads, begin, end
+
+    def _counter(
+        self, pid: int, at: Stamps, values: Values, name: str, unit: str, scale: float = 1.0, rises: bool = False
+    ) -> None:
+        """Add a counter; see `Counter`. What was not measured (NaN) makes no event: viewers go on showing the value
+        before."""
+        if rises:
+            # At the earlier of two readings. A counter that fell was reset: between those nothing is known.
+            at, values = at[~np.isnan(values)][:-1], 1e9 * rate(at, values)[1]
+        moved = at + self.offset_ns
+        shown = np.isfinite(values) & (moved >= max(0, self.low)) & (moved < self.high)
+        moved, values = moved[shown], values[shown] / scale
+
+        def make(i: int) -> Iterator[Event]:
+            told = {unit: round(float(values[i]), 6)}
+            yield {"ph": "C", "pid": pid, "tid": 0, "ts": int(moved[i]) / 1000, "name": name, "args": told}
+
+        self.tracks.add(moved, make)
+
+    def _on_host(self, pid: int) -> None:
+        """Add calls of the training thread that wait for the device or copy to it; then what lasts: garbage
         collections, evaluations and the like, the program's own phases."""
-        steps, span = self.steps, ("begin_ns", "end_ns")
+        steps, pauses, events = self.steps, self.timeline.pauses, self.timeline.events
         copied = steps[(steps["copy_begin_ns"] != NOT_MEASURED) & (steps["copy_end_ns"] != NOT_MEASURED)]
         calls = np.zeros(len(copied), PAUSE.dtype)
         calls["what"] = _COPY_OF_BATCH
         fields = {"begin_ns": "copy_begin_ns", "end_ns": "copy_end_ns", "step": "step", "amount_bytes": "copy_bytes"}
         for name, of_step in fields.items():
             calls[name] = copied[of_step]
-        pauses = self.timeline.pauses
         calls = np.concatenate((calls, np.asarray(pauses[self.covers(pauses["begin_ns"], pauses["end_ns"])])))
         moved = partial(_args, fields={"step": ("step", 1), "bytes": ("amount_bytes", 1)})
-        yield "calls that wait or copy", calls, span, lambda call: _CALLS.get(int(call["what"]), "call"), moved
-
-        def lasting(title: str, kinds: Collection[int], label: Callable[[Any], str]) -> Slices:
-            events = self.timeline.events
-            return title, events[np.isin(events["what"], list(kinds))], ("t_ns", "end_ns"), label, _nothing
-
-        yield lasting("garbage collection", [EventKind.GARBAGE], lambda _: "garbage collection")
-        yield lasting("outside the steps", _OUTSIDE, lambda event: _OUTSIDE[int(event["what"])])
+        self._slices(
+            pid, "calls that wait or copy", calls, SPAN_NS, lambda c: _CALLS.get(int(c["what"]), "call"), moved
+        )
         unnamed = "phase without a name"
-        yield lasting("phases of the program", [EventKind.PHASE], lambda e: self.names.get(int(e["value"]), unnamed))
+        lasting: tuple[tuple[str, Collection[int], Callable[[Any], str]], ...] = (
+            ("garbage collection", (EventKind.GARBAGE,), lambda _: "garbage collection"),
+            ("outside the steps", _OUTSIDE, lambda event: _OUTSIDE[int(event["what"])]),
+            ("phases of the program", (EventKind.PHASE,), lambda e: self.names.get(int(e["value"]), unnamed)),
+        )
+        for title, kinds, label in lasting:
+            self._slices(pid, title, events[np.isin(events["what"], list(kinds))], ("t_ns", "end_ns"), label)
 
-    def _on_device(self) -> Iterator[Slices]:
-        """Give where the time went, each recorded instant in one part; the steps' computation and copies, from start to
+    def _on_device(self, pid: int) -> None:
+        """Add where the time went, each recorded instant in one part; the steps' computation and copies, from start to
         end on the device's clock; and what an emulated device's engines really did, the truth to compare all else
         with."""
-        timeline, span, device = self.timeline, ("begin_ns", "end_ns"), ("device_begin_ns", "device_end_ns")
+        timeline, device = self.timeline, ("device_begin_ns", "device_end_ns")
         on_processor = timeline.facts.device_kind == "cpu"
         low, high = max(0, self.low) - self.offset_ns, self.high - self.offset_ns
         shown = [clip(spans, low, high) for spans in timeline.parts.values()]
@@ -507,7 +536,7 @@ class _Scene:
             parts["part"] = np.repeat(np.arange(len(shown)), [len(spans) for spans in shown])
         idle = "waiting" if on_processor else "idle"
         names = [_PARTS.get(part, f"{idle}: {part}") for part in timeline.parts]
-        yield "where the time went", parts, span, lambda stretch: names[stretch["part"]], _nothing
+        self._slices(pid, "where the time went", parts, SPAN_NS, lambda stretch: names[stretch["part"]])
         copy = ("device_copy_begin_ns", "device_copy_end_ns")
         at_work: list[tuple[str, Records, tuple[str, str], str, Fields]] = [
             ("steps on the device", timeline.steps, device, "compute", {}),
@@ -516,22 +545,20 @@ class _Scene:
         ]
         for title, records, stamps, name, amount in [] if on_processor else at_work:
             args = partial(_args, fields={"step": ("step", 1), **amount})
-            yield title, records, stamps, partial(_of_a_step, name), args
+            self._slices(pid, title, records, stamps, partial(_of_a_step, name), args)
         work = self.rank.spans
         work = work[self.covers(work["begin_ns"], work["end_ns"])]
         for stream in np.unique(work["stream"]).tolist():
             mine, title = work[work["stream"] == stream], f"emulated engines, stream {stream}"
-            yield title, mine, span, lambda span: _SPANS.get(int(span["what"]), "work"), _nothing
+            self._slices(pid, title, mine, SPAN_NS, lambda span: _SPANS.get(int(span["what"]), "work"))
 
     def _steps(self, pid: int, tid: int) -> None:
-        """A slice a step, and in it those of its phases that were seen."""
+        """Add a slice a step, and in it those of its phases that were seen."""
         steps = self.steps
-        if len(steps) == 0:
-            return
         begin, end = self.shifted(steps["fetch_begin_ns"]), self.shifted(steps["step_end_ns"])
         # A step ends before the next begins, whatever its stamps say.
         following = np.append(begin[1:], np.iinfo(np.int64).max)
-        end = np.minimum(np.maximum(end, begin), np.maximum(following, begin))
+        end = np.minimum(np.maximum(end, begin), np.maximum(following, begin)) if len(steps) else end
         at = _rows_of(steps)
 
         def make(i: int) -> Iterator[Event]:
@@ -542,7 +569,7 @@ class _Scene:
                 stop = next((int(step[each]) for each in stops if step[each] != NOT_MEASURED), None)
                 if step[starts] == NOT_MEASURED or stop is None:
                     continue
-                low, high = max(self.shift(int(step[starts])), cursor), min(self.shift(stop), int(end[i]))
+                low, high = max(int(step[starts]) + self.offset_ns, cursor), min(stop + self.offset_ns, int(end[i]))
                 if high >= low:
                     yield complete(pid, tid, low, high, name, None, "phase")
                     cursor = high
@@ -551,11 +578,12 @@ class _Scene:
 
     def _instants(self, pid: int, tid: int) -> None:
         events = self.timeline.events
-        moments = [(self.shift(self.timeline.begin_ns), "the warm-up ends: reports count from here")]
+        moments = [(self.timeline.begin_ns, "the warm-up ends: reports count from here")]
         for event in events[np.isin(events["what"], [EventKind.EPOCH_BEGIN, *_INSTANTS])]:
             what, value = int(event["what"]), int(event["value"])
             name = f"epoch {value} begins" if what == EventKind.EPOCH_BEGIN else _INSTANTS[what]
-            moments.append((self.shift(int(event["t_ns"])), name))
+            moments.append((int(event["t_ns"]), name))
+        moments = [(max(0, stamp + self.offset_ns), name) for stamp, name in moments]
         moments = [(at, name) for at, name in moments if self.low <= at < self.high]
 
         def make(i: int) -> Iterator[Event]:
@@ -565,15 +593,13 @@ class _Scene:
         self.tracks.add(np.array([at for at, _ in moments], dtype=np.int64), make)
 
     def _loader(self, pid: int) -> dict[int, tuple[int, int, int, int]]:
-        """A track for each worker, with the time of each batch, and which batches held up others. By number of the
+        """Add a track for each worker, with the time of each batch, and which batches held up others. By number of the
         step: process, track, begin and end of its batch's slice."""
-        lanes = self.timeline.lanes
+        lanes, made = self.timeline.lanes, dict[int, tuple[int, int, int, int]]()
         begin, end = lanes.batches["begin_ns"], lanes.batches["end_ns"]
         # A batch may be ready long before the step that takes it. Nothing is before the trace's zero.
         inside = self.covers(begin, end) | np.isin(lanes.batches["step"], self.steps["step"])
-        inside &= (begin != NOT_MEASURED) & (end >= begin) & (end + self.offset_ns >= 0)
-        batches = lanes.batches[inside]
-        made: dict[int, tuple[int, int, int, int]] = {}
+        batches = lanes.batches[inside & (begin != NOT_MEASURED) & (end >= begin) & (end + self.offset_ns >= 0)]
 
         def label(batch: Any) -> str:
             return "batch" if batch["step"] == NOT_MEASURED else f"batch of step {int(batch['step'])}"
@@ -587,18 +613,17 @@ class _Scene:
                 title = "batches prepared in the training process"
             elif worker == NOT_MEASURED:
                 title = "loader"
-            begin, end = (self.shifted(mine[name]) for name in ("begin_ns", "end_ns"))
-            threads = self.tracks.slices(pid, title, begin, end, _rows_of(mine), label, args)
-            rows = zip(mine["step"].tolist(), threads.tolist(), begin.tolist(), end.tolist(), strict=True)
+            drawn = self._slices(pid, title, mine, SPAN_NS, label, args, np.ones(len(mine), dtype=bool))
+            rows = zip(mine["step"].tolist(), *(each.tolist() for each in drawn), strict=True)
             made |= {step: (pid, tid, low, high) for step, tid, low, high in rows if step != NOT_MEASURED}
-        low, high = lanes.blocked_begin_ns, lanes.blocked_end_ns
-        held = self.covers(low, high) & (high > low)
-        self.tracks.slices(
+        held = np.zeros(len(lanes.batches), BATCH.dtype)
+        held["begin_ns"], held["end_ns"] = lanes.blocked_begin_ns, lanes.blocked_end_ns
+        held["step"], held["worker"] = lanes.batches["step"], lanes.batches["worker"]
+        self._slices(
             pid,
             "head-of-line blocks",
-            self.shifted(low[held]),
-            self.shifted(high[held]),
-            _rows_of(lanes.batches[held]),
+            held[held["end_ns"] > held["begin_ns"]],
+            SPAN_NS,
             lambda batch: f"the batch of step {int(batch['step'])} holds up later ones",
             partial(_args, fields={"worker": ("worker", 1)}),
         )
@@ -630,53 +655,6 @@ class _Scene:
             yield {"ph": "f", "bp": "e", "pid": pid, "tid": tid, "ts": arrives / 1000, **told}
 
         self.tracks.add(ends, make)
-
-
-# Counters of the sampler's figures.
-
-Counter = tuple[str, str, str, float, bool]
-"""Name, unit, field of the sample, what to divide it by; and whether the field is a sum that rises, shown as its rate a
-second."""
-DEVICE_COUNTERS: tuple[Counter, ...] = (
-    ("utilisation", "%", "utilisation_pct", 1.0, False),
-    ("SM active", "%", "sm_active_pct", 1.0, False),
-    ("tensor cores active", "%", "tensor_active_pct", 1.0, False),
-    ("memory bandwidth", "%", "dram_active_pct", 1.0, False),
-    ("memory in use", "GiB", "memory_used_bytes", 1 << 30, False),
-    ("power", "W", "power_mw", 1e3, False),
-    ("SM clock", "MHz", "sm_clock_mhz", 1.0, False),
-    ("temperature", "degrees C", "temperature_c", 1.0, False),
-    ("PCIe to device", "MB/s", "pcie_rx_bytes", 1e6, True),
-    ("PCIe from device", "MB/s", "pcie_tx_bytes", 1e6, True),
-)
-HOST_COUNTERS: tuple[Counter, ...] = (
-    ("machine CPU", "%", "machine_busy_pct", 1.0, False),
-    ("steal", "%", "steal_pct", 1.0, False),
-    ("waiting for I/O", "%", "machine_iowait_pct", 1.0, False),
-    ("CPUs allowed", "CPUs", "cpus", 1e3, False),
-    ("memory of the training", "GiB", "tree_pss_bytes", 1 << 30, False),
-    ("shared memory in use", "GiB", "shm_used_bytes", 1 << 30, False),
-    ("CPUs the training uses", "CPUs", "tree_cpu_ns", 1e9, True),
-    ("threads waiting for a CPU", "threads", "run_queue_ns", 1e9, True),
-    ("read from storage", "MB/s", "read_storage_bytes", 1e6, True),
-)
-
-
-def _add_counters(
-    tracks: Tracks, pid: int, prefix: str, samples: Records, offset_ns: int, stretch: Stretch, which: Sequence[Counter]
-) -> None:
-    for name, unit, of, scale, rises in which:
-        at, values = samples["t_ns"], measured(samples[of])
-        if rises:
-            # At the earlier of two readings. A counter that fell was reset: between those nothing is known.
-            known = ~np.isnan(values)
-            at, values = at[known], values[known]
-            seconds, rise = np.diff(at) / 1e9, np.diff(values)
-            told = (seconds > 0) & (rise >= 0)
-            at, values = at[:-1][told], rise[told] / seconds[told]
-        moved = at + offset_ns
-        inside = (moved >= max(0, stretch.low)) & (moved < stretch.high)
-        tracks.counter(pid, prefix + name, unit, moved[inside], values[inside] / scale)
 
 
 # Writing it, in order of time, never more than was asked for.

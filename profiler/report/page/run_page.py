@@ -100,28 +100,12 @@ def _rank(timeline: Timeline, origin: int, among: int) -> dict[str, Any]:
 _UNITS = ((3_600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"))
 
 
-def gap_classes(gaps_ns: npt.NDArray[np.int64]) -> Iterator[tuple[str, int, str, float]]:
-    """Sort the device's gaps by their length, each class twice as long as the last: its bounds, how many there are, how
-    long they are together, and that in percent of the class with the most."""
-    lengths = gaps_ns / 1e6
-    which = np.floor(np.log2(lengths)).astype(int)
-    lowest = int(which.min())
-    lost, number = np.bincount(which - lowest, lengths), np.bincount(which - lowest)
-    for n in range(len(lost)):
-        bounds = f"{_length(2.0 ** (lowest + n))} to {_length(2.0 ** (lowest + n + 1))}"
-        yield bounds, int(number[n]), _length(lost[n]), 100 * float(lost[n] / lost.max())
-
-
 def duration(seconds: float) -> str:
     """Write it in the unit that gives it a figure before the point."""
     for size, unit in _UNITS:
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
     return "0 s" if seconds == 0 else f"{seconds * 1e3:.2g} ms"
-
-
-def _length(ms: float) -> str:
-    return duration(ms / 1e3) if ms >= 1 else f"{ms:.2g} ms"
 
 
 _ELSEWHERE = {"format", "version", "fields", "clock", "notices", "command", "id", "whyidle", "python", "torch"}
@@ -211,7 +195,6 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
     stacks = None if leading is None or facts is None else stacks_of(*leading, facts.parts)
     others = [found for found in analysis.findings if found is not verdict]
     sections = page_sections(document.blocks)
-    gaps_ns = None if facts is None or not facts.told_apart else facts.parts.gaps_ns
     why: tuple[Sequence[Any], Sequence[str]] = (), ()
     if facts is not None:
         step_ms = facts.parts.wall_ns / facts.window.count / 1e6
@@ -235,11 +218,9 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         stacks=stacks,
         tiles=list(_tiles(analysis, facts)),
         parts_shown=[] if lead is None else [part for part in (*PARTS, UNTOLD) if len(lead.parts.get(part, ()))],
-        waiter="" if facts is None else facts.waiter,
         several=len(over) > 1,
         left_out_ranks=max(0, len(ranks) - len(over)),
         lead=None if lead is None else lead.rank,
-        gaps=None if gaps_ns is None or not len(gaps_ns) else list(gap_classes(gaps_ns)),
         further=[each for each in sections if each.title and not each.title.startswith(DRAWN_HERE)],
         environment=environment_of(analysis),
         settings=settings_of(analysis),

@@ -40,8 +40,6 @@ LEAST_SHARE = 0.0005
 """Parts below this share would read 0.0 %."""
 LEAST_MS = 0.1
 """Less is told in µs."""
-LEAST_MB = 1e5
-"""Bytes; fewer are told in kB."""
 SEVERITY_TONES = {"none": "green", "minor": "yellow", "major": "dark_orange", "critical": "bold red"}
 """Severity of a finding → tone of its name."""
 PART_COLOURS = dict(zip((*PARTS, UNTOLD), ("green", "red", "yellow", "magenta", "blue", "cyan", "dim"), strict=True))
@@ -75,18 +73,24 @@ def evidence_value(value: float | str | None, unit: str) -> str:
     if isinstance(value, str):
         return value
     if unit == "bytes":
-        return _bytes(value)
+        return size(value)
     if unit.startswith("ms") and 0 < abs(value) < LEAST_MS:
         return f"{1e3 * value:.2g} µs{unit[2:]}"
     number = f"{value:.0f}" if value == int(value) or abs(value) >= 100 else f"{value:.1f}"
     return f"{number} {unit}".rstrip()
 
 
-def _bytes(value: float) -> str:
-    """In the unit in which it does not read 0.0."""
-    if value < 1e3:
-        return f"{value:.0f} bytes"
-    return f"{value / 1e3:.1f} kB" if value < LEAST_MB else f"{value / 1e6:.1f} MB"
+def three(value: float) -> str:
+    """Write a number with three figures, or more where it has more before the point: `3.42`, `34.2`, `342`."""
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+
+
+def size(count: float) -> str:
+    """Write bytes with three figures, in the unit that has some before the point: `812 kB`, `3.20 GB`."""
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= 0.9995 * factor:
+            return f"{three(count / factor)} {unit}"
+    return f"{count:.0f} bytes"
 
 
 def expected(value: str) -> str:

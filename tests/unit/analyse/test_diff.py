@@ -52,8 +52,8 @@ def told(found: Difference) -> str:
 
 
 ONE_ONLY = ["only one of them changed"]
-SAME_BUT = ["both sides ran revision 1111111111, and what was changed in it is not recorded", "their code may differ"]
-UNTOLD = ["[code: None → 1111111111]", "the code of the model, which one side did not record"]
+SAME_BUT = ["the code of the model 1111111111, and changes that are not recorded", "their code may differ"]
+UNTOLD = ["[code: None → 1111111111]", "the code of the model, which is not recorded"]
 OLD, NEW = ran("--workers", "1", "--size", "512"), ran("--workers", "4", "--size", "64")
 
 
@@ -82,7 +82,13 @@ OLD, NEW = ran("--workers", "1", "--size", "512"), ran("--workers", "4", "--size
         (FEW | HERE, MORE | THERE, "setting", "num_workers", ["because num_workers 1 → 4.", "The code differs too (1"]),
         (HERE, SLOWER | THERE | ran("--width", "64"), "command", "--width code", ["(word --width not given → 64 and"]),
         (HERE, SLOWER | HERE | ran("--width", "64"), "command", "--width", ["the command may explain (word"]),
-        (HERE, SLOWER | code(ONE, True), "code", "code", ["what was changed in 1111111111 is not", "1 + changes]"]),
+        (
+            HERE,
+            SLOWER | code(ONE, True),
+            "code",
+            "code",
+            ["the code of the model 1111111111, and changes", "1 + changes]"],
+        ),
         (HERE, SLOWER | code(OTHER, True), "code", "code", ["2222222222`, and changes that are not recorded"]),
         (code(ONE, True), SLOWER | code(ONE, True), "unexplained", "", SAME_BUT),
         (code(ONE, None), SLOWER | code(ONE, None), "unexplained", "", SAME_BUT),

@@ -28,12 +28,8 @@ def test_two_runs_of_one_setting_are_rarely_called_different(tmp_path: Path) -> 
     found = [difference(a, b) for a, b in zip(sides[::2], sides[1::2], strict=True)]
     wrong = sum(each.times.significant for each in found)
     wrong_parts = sum(any(each.times.terms[part].significant for part in PARTS) for each in found)
-    by_steps_alone = sum(
-        not each.times.speedup.of_these_runs.low <= 1 <= each.times.speedup.of_these_runs.high for each in found
-    )
     assert wrong <= 0.1 * len(found)
     assert wrong_parts <= 0.1 * len(found)
-    assert by_steps_alone >= wrong
 
 
 def test_steps_that_follow_each_other_widen_the_interval(tmp_path: Path) -> None:
@@ -44,7 +40,7 @@ def test_steps_that_follow_each_other_widen_the_interval(tmp_path: Path) -> None
         folder = noisy(tmp_path / str(number), rng, steps=320, run_noise=0.0, step_noise=0.2, follow=0.9)
         facts = facts_of_run(folder)
         totals.append(facts.parts.wall_ns / facts.samples)
-        told.append(scatter_of(facts)[1]["sample"][TOTAL])
+        told.append(scatter_of(facts)["sample"][TOTAL])
     true = float(np.std(totals, ddof=1) / np.mean(totals))
     said = float(np.sqrt(np.mean(told)))
     by_step = 0.2 / np.sqrt(320)
@@ -65,9 +61,7 @@ def test_a_host_that_runs_ahead_is_no_scatter(tmp_path: Path, read_every: int, p
         how = {"compute_ms": compute_ms, "read_every": read_every, "pause_ms": pause_ms}
         ahead(tmp_path / name, SOME(1), run_noise=0, step_noise=0, **how)
         assert scatter(tmp_path / name) < 0.002
-    times = compare(tmp_path / "a", tmp_path / "b").times
-    assert times.significant
-    assert times.speedup.of_these_runs.high / times.speedup.of_these_runs.low < 1.01
+    assert compare(tmp_path / "a", tmp_path / "b").times.significant
 
 
 def test_blocks_are_cut_where_the_device_told_when_it_was_done(tmp_path: Path) -> None:

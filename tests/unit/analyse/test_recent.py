@@ -35,11 +35,9 @@ from support.recent_runs import (
     store,
     training,
 )
-from whyidle.analyse.attached.attached import attached
-from whyidle.analyse.attached.causes import findings_of, verdict_of
 from whyidle.analyse.ranks import figures as of_job
 from whyidle.analyse.recent import reader
-from whyidle.analyse.recent.reader import ONCE_TOLD, RECENT_NS, RecentReader, of_whole_run, per_second, rate_since
+from whyidle.analyse.recent.reader import ONCE_TOLD, RECENT_NS, RecentReader, per_second, rate_since
 from whyidle.analyse.recent.snapshot import Series
 from whyidle.analyse.run.analysis import analyse
 from whyidle.capture.active import recorded as recording
@@ -100,9 +98,6 @@ def test_what_is_said_is_what_a_report_of_the_last_seconds_says(tmp_path: Path, 
         figures = other.analysis.facts
         assert (one.rank, one.samples_per_s, one.shares) == (other.rank, figures.samples_per_s, figures.shares)
     assert view.samples_per_s < 0.95 * (whole.facts if whole.job is None else whole.job).samples_per_s or ranks == 1
-    ended = of_whole_run(view, folder)
-    assert (ended.verdict, ended.verdict_of_whole_run) == (whole.verdict, True)
-    assert ended.steps == view.steps
 
 
 def test_shares_while_recording_are_those_of_the_finished_run(tmp_path: Path) -> None:
@@ -298,10 +293,6 @@ def test_devices_show_their_last_seconds_and_their_state(tmp_path: Path) -> None
         "temperature_c": 61,
         "pcie_rx_bytes": (0, 10**9),
         "pcie_tx_bytes": (10**12, 10**6),
-        "pcie_generation": 4,
-        "pcie_width": 8,
-        "pcie_max_generation": 5,
-        "pcie_max_width": 16,
     }
     rows = [*ring(0, 10, 25.0), *ring(1, 10, 75.0), *gpm, *states(1, 10, **state, throttle_reasons=0x4)]
     folder = recorded(tmp_path / "run", device=rows)
@@ -469,17 +460,6 @@ def test_of_very_many_ranks_some_from_all_over_the_job_are_analysed(
     view = at(folder, 10)
     assert (view.ranks, [each.rank for each in view.rank_views]) == (5, [0, 3])
     assert "on 2 of 5 ranks" in live.line(view)
-
-
-def test_what_was_watched_from_outside_has_a_verdict_at_its_end(tmp_path: Path) -> None:
-    RECORDINGS["attached-workers"].build(tmp_path)
-    run = tmp_path / "run"
-    view = RecentReader(run).snapshot()
-    assert view.verdict is None
-    seen = attached(open_run(run))
-    assert of_whole_run(view, run).verdict == verdict_of(seen, findings_of(seen))
-    # What cannot be analysed stays as it is.
-    assert of_whole_run(view, tmp_path / "none") is view
 
 
 def test_means_of_a_second_are_of_what_came_in_it_and_gaps_stay() -> None:

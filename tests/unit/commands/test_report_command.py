@@ -16,7 +16,6 @@ from whyidle.record.run import create_run, refuse_recorded, write_image_files
 from whyidle.scenarios import roofline
 from whyidle.scenarios.planted import Step, train
 from whyidle.scenarios.voc.generate import compose
-from whyidle.tune.result import TUNE_JSON
 
 
 @pytest.fixture
@@ -48,16 +47,6 @@ def test_after_writing_to_a_file_its_path_is_said(
     if format_ != "trace":
         assert main(["report", str(recorded), "--format", format_, "-o", "-"]) == 0
         assert "written" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("format_", ["csv", "trace"])
-def test_a_tuning_has_no_such_format(format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "tune").mkdir()
-    (tmp_path / "tune" / TUNE_JSON).write_text("{}")
-    create_run(tmp_path / "tune" / "first-stretch", {})
-    told = said(capsys, "report", tmp_path / "tune", "--format", format_)
-    assert "is a tuning" in told
-    assert f"or name a run in it, such as {tmp_path / 'tune' / 'first-stretch'}." in told
 
 
 def test_a_folder_that_is_a_file_is_refused(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

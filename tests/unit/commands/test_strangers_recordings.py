@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,7 +28,6 @@ from whyidle.record.run import DEVICES, IMAGE_FILES, RUN_JSON, open_run, runs_wi
 from whyidle.record.schema import EVENT, HEADER_BYTES, HOST, NOT_MEASURED, EventKind, Kind
 from whyidle.record.stacks import NAMES, STACKS
 from whyidle.scenarios.planted import MS, PlantedWorkers, Step
-from whyidle.terminal import child
 
 SECRET = "told to nobody"
 READING: tuple[tuple[str, ...], ...] = (
@@ -257,30 +255,6 @@ def test_texts_are_no_commands_to_ci(argv: tuple[str, ...], at: Path, capsys: py
             assert not line.lstrip().startswith("::")
             assert "##[" not in line
             assert "##vso[" not in line
-
-
-def _for_ever() -> None:
-    while True:
-        time.sleep(0.01)
-
-
-def test_a_report_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "MOST_SECONDS", 1)
-    with pytest.raises(WhyidleError, match="more than 1 s"):
-        child.in_bounds(_for_ever)
-
-
-def test_a_report_of_too_much_memory_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(child, "MOST_BYTES", 1 << 28)
-
-    def fill() -> None:
-        try:
-            np.ones(1 << 29, dtype=np.int8)
-        except MemoryError:
-            (tmp_path / "refused").touch()
-
-    child.in_bounds(fill)
-    assert (tmp_path / "refused").exists()
 
 
 SLEEPS = "time.sleep(600)"

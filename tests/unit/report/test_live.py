@@ -24,9 +24,9 @@ ALL = (
     *("ssd · caffe", "running", "412/1000 steps", "2:10 min left", "epoch 3", "1:23 min so far", "batch 32"),
     *("compute 63 % 16.3 ms", "░ input 31 %", "copy 4 %", "host 2 %", "25.9 ms", "1234", "3.1 of 8 batches ready"),
     *("busy 63 %", "SM active 31 %", "12.1 GB of 80.0 GB, 15 %", "⚠ throttled by power cap", "312/700 W", "54 °C"),
-    *("1755/1980 MHz", "to device 3.2 GB/s", "to host 100 MB/s", "⚠ link 4 x8 (can do 4 x16)", "NVIDIA H200"),
+    *("1755/1980 MHz", "to device 3.20 GB/s", "to host 100 MB/s", "NVIDIA H200"),
     *("3.2 of 4 CPUs", "machine 81 % busy", "steal 0 %", "I/O wait 4 %", "reads 300 MB/s disk 120 MB/s"),
-    *("memory 8.0 GB free 20.0 GB", "shm 200 MB of 2.0 GB", "(for 42 s)", "1.39× faster", "about 1712 samples/s"),
+    *("memory 8.00 GB free 20.0 GB", "shm 200 MB of 2.00 GB", "(for 42 s)", "1.39× faster", "about 1712 samples/s"),
     *("3 ", "93 % 45 % 2 % 38.1 ms", "reading, of the time spent making batches: 45.2 % (normal: below 20)"),
     " ".join(VERDICT.title.split()),
 )
@@ -34,7 +34,7 @@ SLOW = worker(2, quiet_s=12.0, batch_ms=9000.0)
 QUIET = running(makers=(worker(0), worker(1, quiet_s=12.0), SLOW))
 IN_TRAINING = running(makers=(), made_in_training=True, workers=0, worker_busy_pct=76.0, queue_ready=None)
 NEXT = replace(VERDICT.next[0], predicted_samples_per_s=460.46, low=276.3, high=460.46)
-ROUNDED = running(verdict=replace(VERDICT, next=(NEXT,)), samples_per_s=233.3, verdict_of_whole_run=True)
+ROUNDED = running(verdict=replace(VERDICT, next=(NEXT,)), samples_per_s=233.3)
 WATCHED = Snapshot("watch", "", "watching", devices=(device(),), host=HostView(machine_busy_pct=12.0))
 NO_GPU = "no NVIDIA GPU found (`whyidle doctor` says why)"
 ALONE = Snapshot("watch", "", "watching", host=HostView(machine_busy_pct=3.0, memory_available_bytes=20 * 10**9))
@@ -57,8 +57,8 @@ CASES: list[tuple[Snapshot, tuple[str, ...], tuple[str, ...]]] = [
     (running(planned_steps=None, left_s=None, quiet_s=34.0), ("412 steps, no step for 34 s, epoch 3",), ("left",)),
     (WATCHED, ("no training: accelerators and machine only", "machine 12 % busy"), ("verdict", "workers", "CPUs")),
     (ALONE, (NO_GPU, "free 20.0 GB"), ("samples/s",)),
-    (PRESSED, ("⚠ throttled by quota 30 %", "⚠ shm 1.9 GB of 2.0 GB"), ("⚠ steal",)),
-    (ROUNDED, ("(of the whole run)", "1.97× faster (1.18–1.97), about 460 samples/s"), ()),
+    (PRESSED, ("⚠ throttled by quota 30 %", "⚠ shm 1.90 GB of 2.00 GB"), ("⚠ steal",)),
+    (ROUNDED, ("1.97× faster (1.18–1.97), about 460 samples/s",), ()),
     (
         replace(running(), state="ok"),
         ("(last seconds only; `whyidle report` covers the whole run)", "ended well"),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import math
+from pathlib import Path
 
 import pytest
 
-from whyidle.analyse.causes.finding import Finding
-from whyidle.analyse.recent.snapshot import DeviceView, HostView, Snapshot
-from whyidle.report.export.scalars import prometheus_of
+from support.crafted import analysis_of_run
+from support.recent_runs import training
+from whyidle.analyse.recent.reader import RecentReader
+from whyidle.analyse.recent.snapshot import DeviceView, Snapshot
+from whyidle.report.contract import run as contract
+from whyidle.report.contract.encode import builtins
+from whyidle.report.export.scalars import prometheus_of, told_of
+from whyidle.scenarios.planted import Step, train
 
 parser = pytest.importorskip("prometheus_client.parser")
 
@@ -24,35 +29,38 @@ def gauges(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
     return {family.name: [(s.labels, s.value) for s in family.samples] for family in families}
 
 
-def test_what_was_not_measured_is_left_out() -> None:
-    view = Snapshot("a run", "", "running", steps=9, shares={"compute": 0.5}, queue_ready=math.nan)
-    found = gauges(prometheus_of(view, "r"))
-    assert set(found) == {"whyidle_steps", "whyidle_time_share_ratio"}
-    ((labels, value),) = found["whyidle_time_share_ratio"]
-    assert labels == {"run": "r", "of": "recent", "part": "compute"}
-    assert value == 0.5
+def test_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
+    view = Snapshot("a run", "", "running", steps=9)
+    assert set(gauges(prometheus_of(view, None, "r"))) == {"whyidle_steps"}
+    train(tmp_path / "run", [[Step()] * 40])
+    found = gauges(prometheus_of(view, analysis_of_run(tmp_path / "run"), "r"))
+    assert {"whyidle_steps", "whyidle_time_share_ratio"} <= set(found)
+    assert not {"whyidle_device_utilisation_ratio", "whyidle_job_cpus", "whyidle_worker_busy_ratio"} & set(found)
+    shares = {labels["part"]: value for labels, value in found["whyidle_time_share_ratio"]}
+    assert sum(shares.values()) == pytest.approx(1)
 
 
-def test_a_moment_of_a_run_tells_what_the_sampler_saw() -> None:
-    devices = (
-        DeviceView(0, "GPU", busy_pct=(10.0, 30.0), memory_used_bytes=3_000),
-        DeviceView(1, "GPU", busy_pct=(20.0, 50.0), memory_used_bytes=4_000),
-        DeviceView(2, "GPU"),
-    )
-    seen = HostView(tree_cpus=3.5, steal_pct=2.0)
-    verdict = Finding("input.serial", "…", 0.25, 0.9)
-    view = Snapshot("a run", "GPU", "running", steps=9, devices=devices, host=seen, verdict=verdict)
-    found = {name: samples[0][1] for name, samples in gauges(prometheus_of(view, "r")).items()}
-    assert found["whyidle_device_utilisation_ratio"] == pytest.approx(0.4)
-    assert (found["whyidle_device_memory_bytes"], found["whyidle_job_cpus"]) == (4_000, 3.5)
-    assert found["whyidle_cpu_steal_ratio"] == pytest.approx(0.02)
-    assert found["whyidle_verdict_share_ratio"] == pytest.approx(0.25)
+def test_a_moment_of_a_job_tells_what_its_report_would(tmp_path: Path) -> None:
+    reader = RecentReader(training(tmp_path / "run", 1, seconds=20))
+    view, analysis = reader.snapshot(), reader.analysis
+    assert analysis is not None
+    report = builtins(contract.report(analysis))
+    found = {name: samples[0][1] for name, samples in gauges(prometheus_of(view, analysis, "r")).items()}
+    assert found["whyidle_device_utilisation_ratio"] == pytest.approx(report["device"]["utilisation_pct"] / 100)
+    assert found["whyidle_device_memory_bytes"] == report["device"]["memory_peak_bytes"]
+    assert found["whyidle_job_cpus"] == pytest.approx(1.5)
+    assert found["whyidle_cpu_steal_ratio"] == pytest.approx(0.01)
+    assert found["whyidle_verdict_share_ratio"] == pytest.approx(report["verdict"]["share_pct"] / 100)
     assert "whyidle_device_sm_active_ratio" not in found
+    told = told_of(view.steps, analysis)
+    assert (told.step, told.values["samples_per_s"]) == (view.steps, report["window"]["samples_per_s"])
+    ranks = {each["rank"]: each["window"]["samples_per_s"] for each in report["ranks_detail"]}
+    assert {rank: values["samples_per_s"] for rank, values in told.ranks.items()} == ranks
 
 
 def test_labels_are_escaped_and_an_emulated_device_is_labelled() -> None:
     view = Snapshot("a run", 'emulated "X"', "running", steps=9, devices=(DeviceView(0, "GPU", emulated=True),))
-    ((labels, steps),) = gauges(prometheus_of(view, 'a "run"\\with\nlines\x1b'))["whyidle_steps"]
+    ((labels, steps),) = gauges(prometheus_of(view, None, 'a "run"\\with\nlines\x1b'))["whyidle_steps"]
     assert steps == 9
     assert labels["run"] == 'a "run"\\with\nlines?'
     assert labels["device"] == 'emulated "X"'

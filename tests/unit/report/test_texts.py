@@ -76,9 +76,9 @@ def test_the_first_line_says_how_a_run_ended_unless_well(
         (0.4, "ms", "0.4 ms"),
         (0, "ms", "0 ms"),
         (256, "bytes", "256 bytes"),
-        (8_400, "bytes", "8.4 kB"),
-        (196_608, "bytes", "0.2 MB"),
-        (3.2e9, "bytes", "3200.0 MB"),
+        (8_400, "bytes", "8.40 kB"),
+        (196_608, "bytes", "197 kB"),
+        (3.2e9, "bytes", "3.20 GB"),
         (None, "ms", "n/a"),
     ],
 )
