@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..analyse.cells.batch_size import BatchVerdict
-from ..analyse.cells.comparison import Comparison, label, varying
+from ..analyse.cells.comparison import Comparison, namer
 from ..analyse.cells.studies import MAKING, results, rooflines, scaling
 from ..analyse.run.analysis import Analysis
 from ..analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD, busy_strip
@@ -23,7 +23,6 @@ from ..analyse.statistics import Estimate
 from ..errors import MissingExtra, WhyidleError
 from ..record.run import open_run
 from ..record.schema import DEVICE
-from .documents.cells_table import namer
 from .documents.comparison import HELD, accuracy_of, class_names, curve_names
 from .documents.roofline import heading
 from .words import sample_time
@@ -371,12 +370,11 @@ class UtilisationPanel:
 
 def traces_of(result: Comparison) -> list[UtilisationPanel]:
     """Trace the typical run of each cell that ran on a device, as many as a picture takes."""
-    names, found = varying(result.cells), []
+    name, found = namer(result.cells), []
     for cell in result.cells:
         row = cell.typical_row
         if row is not None and row.analysis is not None and cell.feed != "loader-only":
-            name = f"{label(cell, names)} {cell.pipeline}, batch {cell.batch_size}".strip()
-            found.append(trace_of(name, row.analysis, Path(row.run)))
+            found.append(trace_of(name(cell), row.analysis, Path(row.run)))
     return found[:MOST_TRACES]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import starmap
 from math import nan
 from typing import Any
 
@@ -11,7 +12,7 @@ from ...analyse.causes.diagnosis import LEAST_STEPS
 from ...analyse.causes.finding import Finding
 from ...analyse.cells import studies
 from ...analyse.cells.batch_size import BatchVerdict
-from ...analyse.cells.comparison import Cell, Comparison, Group, foreign_cpus, label, varying
+from ...analyse.cells.comparison import Cell, Comparison, Group, foreign_cpus, label, namer, varying
 from ...analyse.statistics import Range
 from ..document import (
     MOST_BRIEF,
@@ -36,22 +37,11 @@ from ..document import (
 from ..words.code import command_line
 from ..words.figures import NOT_MEASURED, counted, percent
 from ..words.sample_time import sentence
-from .cells_table import (
-    axes_shown,
-    by_batch_size,
-    column,
-    head,
-    in_words,
-    loader_of,
-    namer,
-    place_columns,
-    table_of,
-    value_of,
-)
+from .cells_table import column, head, place_columns, table_of, value_of
 from .cost import cost_blocks
 from .roofline import roofline_blocks, three_digits
 
-MOST_ROWS, SCREEN = 12, 36
+MOST_ROWS, SCREEN = 10, 36
 """Rows of the table in the short version, and its lines in all."""
 MOST_PLACES = 6
 """Cells with the same error that are named; of more only the number is shown."""
@@ -61,60 +51,55 @@ ONE_SIZE = "No loader ran with two batch sizes: these runs say nothing about the
 
 def comparison_document(result: Comparison, setting: dict[str, Any]) -> Document:
     """Make all of it, and the short version."""
-    return Document(tuple(_blocks(result, setting)), tuple(_brief(result, setting)))
+    return Document(tuple(_blocks(result, setting)), tuple(_blocks(result, setting, brief=True)))
 
 
-def _blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    yield from _head(result, setting)
-    yield table_of(
-        result.cells, _emulated(setting), "budget" in setting, legend=True, limits=studies.rooflines(setting)
-    )
-    if wrong := list(errors(result)):
-        yield Space()
-        yield from (Paragraph(toned(words, "yellow")) for words in wrong)
-    yield from winners(result, setting)
-    yield from findings(result, setting)
-    if told := sweeps(result):
-        yield from _section(SIZES)
-        yield from batch_size_blocks(told)
-    elif setting["scenario"] is None:
-        yield Space()
-        yield Paragraph(ONE_SIZE)
-
-
-def _brief(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    """Fill one screen: the question, the table, the answer, and the first further sections that fit."""
-
-    def height(blocks: Iterable[Block]) -> int:
-        """Count lines on a terminal of common width."""
-        return sum(
-            1 + len(plain_words(block.words)) // 95
-            if isinstance(block, Paragraph)
-            else len(block.columns[0].cells) + 2
-            if isinstance(block, TableBlock) and block.fits
-            else 1
-            for block in blocks
-        )
-
-    of = "Emulated samples/s" if _emulated(setting) else "Samples/s"
-    main = [*_head(result, setting), Heading(f"{of} (range), and the share of time that the device is busy")]
-    main.append(by_batch_size(result.cells, MOST_ROWS))
-    main += [Paragraph(toned(words, "yellow"), 1) for words in list(errors(result))[:MOST_BRIEF]]
+def _blocks(result: Comparison, setting: dict[str, Any], brief: bool = False) -> Iterator[Block]:
+    """Say all of it; in brief with the fastest cells alone, and the further sections that one screen has room for."""
+    main: list[Block] = [*_head(result, setting)]
+    if brief and len(result.cells) > MOST_ROWS:
+        main.append(Heading(f"The {MOST_ROWS} fastest of {len(result.cells)} cells (--full has all)"))
+    main.append(table_of(result.cells, setting, MOST_ROWS if brief else None))
+    if wrong := [Paragraph(toned(words, "yellow")) for words in errors(result)]:
+        main += [Space(), *(wrong[:MOST_BRIEF] if brief else wrong)]
     main += winners(result, setting)
-    told = sweeps(result)
-    main += [Space(), Heading(SIZES)] if told else [Space(), Paragraph(ONE_SIZE)] * (setting["scenario"] is None)
-    for name, verdict in list(told.items())[:MOST_PLACES]:
-        said = ". ".join(sentence(verdict).split(". ")[: 1 + (verdict.grew is not None)]).rstrip(".")
-        main.append(Paragraph(line((name, "bold"), f": {said} ", (f"[{verdict.cause}]", "bold")), 1))
+    if told := sweeps(result):
+        main += _section(SIZES)
+        main += starmap(_size_in_brief, list(told.items())[:MOST_NAMED]) if brief else batch_size_blocks(told)
+    elif setting["scenario"] is None:
+        main += [Space(), Paragraph(ONE_SIZE)]
     yield from main
-    room, section = SCREEN - height(main), list[Block]()
-    for block in (*studied(result, setting), Space()):
+    yield from _that_fit(studied(result, setting), SCREEN - _height(main)) if brief else findings(result, setting)
+
+
+def _size_in_brief(name: str, verdict: BatchVerdict) -> Paragraph:
+    """Give the first sentence on a sweep, and where a part grew the second, which names it."""
+    said = ". ".join(sentence(verdict).split(". ")[: 1 + (verdict.grew is not None)]).rstrip(".")
+    return Paragraph(line((name, "bold"), f": {said} ", (f"[{verdict.cause}]", "bold")), 1)
+
+
+def _that_fit(blocks: Iterable[Block], room: int) -> Iterator[Block]:
+    """Give the first sections, each from an empty line on, that so many lines have room for."""
+    section = list[Block]()
+    for block in (*blocks, Space()):
         if isinstance(block, Space):
-            if (room := room - height(section)) < 0:
+            if (room := room - _height(section)) < 0:
                 return
             yield from section
             section = []
         section.append(block)
+
+
+def _height(blocks: Iterable[Block]) -> int:
+    """Count lines on a terminal of common width."""
+    return sum(
+        1 + len(plain_words(block.words)) // 95
+        if isinstance(block, Paragraph)
+        else len(block.columns[0].cells) + 2
+        if isinstance(block, TableBlock) and block.fits
+        else 1
+        for block in blocks
+    )
 
 
 def _section(title: str, columns: Iterable[TableColumn] = ()) -> Iterator[Block]:
@@ -253,17 +238,13 @@ def _conditions(result: Comparison, setting: dict[str, Any]) -> str:
 
 def errors(result: Comparison) -> Iterator[str]:
     """Name each error in a line, with the cells that it hit."""
-    names = axes_shown(result.cells)
-    hit: dict[tuple[str, str, str], dict[str, list[str]]] = {}
+    name, hit = namer(result.cells), dict[tuple[str, str], list[str]]()
     for cell in result.cells:
         if cell.error:
-            places = hit.setdefault((cell.pipeline, cell.status, cell.error), {})
-            places.setdefault(in_words(cell, names), []).append(str(cell.batch_size))
-    for (pipeline, status, error), places in hit.items():
-        where = "; ".join(f"{place} batch {', '.join(sizes)}".strip() for place, sizes in places.items())
-        if len(places) > MOST_PLACES:
-            where = f"{sum(map(len, places.values()))} cells"
-        yield f"{pipeline}, {where}: {status}: {error}"
+            hit.setdefault((cell.status, cell.error), []).append(name(cell))
+    for (status, error), where in hit.items():
+        named = "; ".join(where) if len(where) <= MOST_PLACES else f"{len(where)} cells"
+        yield f"{named}: {status}: {error}"
 
 
 # Which is fastest, and what each waits for.
@@ -291,17 +272,15 @@ def winners(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
         yield fitting_table(_fastest(groups, kind == "emulated"), indent=1)
         return
     device = {"emulated": "the emulated device", "cpu": "the processor"}.get(kind, "the device")
-    names = [name for name in axes_shown(result.cells) if all(name in group.axes for group in groups)]
+    names = [name for name in varying(result.cells) if all(name in group.axes for group in groups)]
     for group in groups:
-        place = in_words(group.cells[0], names) if len(result.groups) > 1 else ""
+        place = label(group.cells[0], names) if len(result.groups) > 1 else ""
         said = _winner(group, device)
         yield Paragraph(line((f"{place}: ", "bold"), said) if place else said, 1)
 
 
 def _winner(group: Group, device: str) -> str:
-    def name(cell: Cell) -> str:
-        choice = label(cell, [name for name in varying(group.cells) if name not in group.axes])
-        return f"{cell.pipeline}{f' ({choice})' if choice else ''} at batch {cell.batch_size}"
+    name = namer(group.cells)
 
     def busy(cell: Cell) -> str:
         return percent(None if cell.typical_row is None else cell.typical_row.figure("busy_pct"), 0)
@@ -338,22 +317,19 @@ def _slowest(group: Group) -> tuple[Cell | None, float]:
 def _fastest(groups: Sequence[Group], emulated: bool) -> Iterator[TableColumn]:
     """Give each group a line with its fastest cell."""
 
-    def named(group: Group, cells: Iterable[Cell]) -> str:
-        """Name cells of a group, with the loader wherever the store is named."""
-        name, alone = namer(group.cells), len({cell.pipeline for cell in group.cells}) == 1
-        loader = "store" in varying(group.cells) and alone
-        return ", ".join(f"{cell.pipeline} {name(cell)}" if loader else name(cell) for cell in cells)
-
     def slower(group: Group) -> str:
         cell, ratio = _slowest(group)
-        return "" if cell is None else f"{ratio:.1f}× {named(group, [cell])}"
+        return "" if cell is None else f"{ratio:.1f}× {namer(group.cells)(cell)}"
+
+    def tied(group: Group) -> str:
+        return ", ".join(map(namer(group.cells), group.ties))
 
     ran = [group for group in groups if group.best is not None]
     best = [group.best for group in ran if group.best is not None]
-    yield from place_columns(best, axes_shown([cell for group in groups for cell in group.cells]), whole=True)
+    yield from place_columns(best, varying([cell for group in groups for cell in group.cells]), whole=True)
     yield column(head("samples/s", emulated), best, lambda cell: value_of(cell.samples_per_s))
     yield column("against the slowest", ran, slower, 2, right=False)
-    yield column("equally fast", ran, lambda group: named(group, group.ties), 1, right=False, folds_to=14)
+    yield column("equally fast", ran, tied, 1, right=False, folds_to=14)
 
 
 def _verdicts(result: Comparison) -> Iterator[Paragraph]:
@@ -397,10 +373,8 @@ def findings(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
 
 def sweeps(result: Comparison) -> dict[str, BatchVerdict]:
     """Give the effect of the batch size on trainings with a loader, by the name of that."""
-    cells = [cell for cell in result.cells if cell.feed == "real"]
-    ways = varying(result.cells), axes_shown(cells)
-    names = dict([f"{label(cell, way)} {cell.pipeline}".strip() for way in ways] for cell in cells)
-    return {names[name]: verdict for name, verdict in result.batch_verdicts.items() if name in names}
+    names = set(map(namer(result.cells, sizes=False), (cell for cell in result.cells if cell.feed == "real")))
+    return {name: verdict for name, verdict in result.batch_verdicts.items() if name in names}
 
 
 def batch_size_blocks(verdicts: Mapping[str, BatchVerdict]) -> Iterator[Block]:
@@ -442,7 +416,7 @@ def _scaling_blocks(every: Sequence[studies.Curve]) -> Iterator[Block]:
 
 def curve_names(curves: Sequence[studies.Curve]) -> list[str]:
     """Name what tells each from the others beside its batch size; nothing where that is all."""
-    parts = [(curve.place, loader_of(curve.points[0].cell), curve.interconnect or "") for curve in curves]
+    parts = [(curve.place, curve.points[0].cell.loader, curve.interconnect or "") for curve in curves]
     differing = [number for number in range(3) if len({each[number] for each in parts}) > 1]
     return [" ".join(word for number in differing if (word := each[number])) for each in parts]
 
@@ -610,16 +584,15 @@ def _results_blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Blo
         yield Paragraph(toned(f"{said}, so their times are not comparable. Compare samples/s.", "yellow"), 1)
     if _emulated(setting) and not metrics:
         yield Paragraph("An emulated device learns nothing, so there is no accuracy.", 1)
-    names = varying([each.cell for each in found])
+    name = namer([each.cell for each in found], sizes=False)
     for by_size in studies.metrics_by_batch_size(found):
-        where = f"{label(by_size.cells[0], names)} {by_size.cells[0].pipeline}".strip()
         pairs = zip(by_size.cells, by_size.means, strict=True)
         figures = ", ".join(f"{mean.value:.3f} at {cell.batch_size}" for cell, mean in pairs)
         word = {True: "holds", False: "falls", None: "is undecided, as runs were not repeated"}[by_size.held]
         word = word if by_size.learnt else "says nothing after so little training"
         spread = "" if by_size.spread is None else f"; repeats differ by up to {by_size.spread:.3f}"
         metric = METRIC_HEADS.get(by_size.metric, by_size.metric)
-        yield Paragraph(f"{where}: as the batch grows, {metric} {word} ({figures}{spread}).", 1)
+        yield Paragraph(f"{name(by_size.cells[0])}: as the batch grows, {metric} {word} ({figures}{spread}).", 1)
     known = [(each, matrix) for each in found if (matrix := each.confusion) is not None]
     if known:
         yield from _confusion(*max(known, key=lambda pair: accuracy_of(pair[0])), found, setting)
