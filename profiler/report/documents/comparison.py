@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import starmap
 from math import nan
 from typing import Any
 
 from ...analyse.causes.diagnosis import LEAST_STEPS
 from ...analyse.causes.finding import Finding
 from ...analyse.cells import studies
-from ...analyse.cells.batch_size import BatchVerdict
 from ...analyse.cells.comparison import Cell, Comparison, Group, foreign_cpus, label, namer, varying
 from ...analyse.statistics import Range
 from ..document import (
@@ -35,7 +33,7 @@ from ..document import (
     toned,
 )
 from ..words.code import command_line
-from ..words.figures import NOT_MEASURED, counted, percent
+from ..words.figures import counted, percent
 from ..words.sample_time import sentence
 from .cells_table import column, head, place_columns, table_of, value_of
 from .cost import cost_blocks
@@ -63,19 +61,9 @@ def _blocks(result: Comparison, setting: dict[str, Any], brief: bool = False) ->
     if wrong := [Paragraph(toned(words, "yellow")) for words in errors(result)]:
         main += [Space(), *(wrong[:MOST_BRIEF] if brief else wrong)]
     main += winners(result, setting)
-    if told := sweeps(result):
-        main += _section(SIZES)
-        main += starmap(_size_in_brief, list(told.items())[:MOST_NAMED]) if brief else batch_size_blocks(told)
-    elif setting["scenario"] is None:
-        main += [Space(), Paragraph(ONE_SIZE)]
+    main += sizes_blocks(result, setting, brief)
     yield from main
     yield from _that_fit(studied(result, setting), SCREEN - _height(main)) if brief else findings(result, setting)
-
-
-def _size_in_brief(name: str, verdict: BatchVerdict) -> Paragraph:
-    """Give the first sentence on a sweep, and where a part grew the second, which names it."""
-    said = ". ".join(sentence(verdict).split(". ")[: 1 + (verdict.grew is not None)]).rstrip(".")
-    return Paragraph(line((name, "bold"), f": {said} ", (f"[{verdict.cause}]", "bold")), 1)
 
 
 def _that_fit(blocks: Iterable[Block], room: int) -> Iterator[Block]:
@@ -371,18 +359,21 @@ def findings(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
         yield from waits
 
 
-def sweeps(result: Comparison) -> dict[str, BatchVerdict]:
-    """Give the effect of the batch size on trainings with a loader, by the name of that."""
+def sizes_blocks(result: Comparison, setting: Mapping[str, Any], brief: bool = False) -> Iterator[Block]:
+    """Say what the batch size did to each training with a loader; of recorded runs also that nothing is known."""
     names = set(map(namer(result.cells, sizes=False), (cell for cell in result.cells if cell.feed == "real")))
-    return {name: verdict for name, verdict in result.batch_verdicts.items() if name in names}
-
-
-def batch_size_blocks(verdicts: Mapping[str, BatchVerdict]) -> Iterator[Block]:
-    """Make one block a loader."""
-    for number, (name, verdict) in enumerate(verdicts.items()):
-        if number:
-            yield Space()
-        yield Sweep(name, verdict)
+    told = [(name, verdict) for name, verdict in result.batch_verdicts.items() if name in names]
+    if told:
+        yield from _section(SIZES)
+    elif setting["scenario"] is None:
+        yield from (Space(), Paragraph(ONE_SIZE))
+    for name, verdict in told[: MOST_NAMED if brief else None]:
+        if brief:
+            # The first sentence, and where a part grew the second, which names it.
+            said = ". ".join(sentence(verdict).split(". ")[: 1 + (verdict.grew is not None)]).rstrip(".")
+            yield Paragraph(line((name, "bold"), f": {said} ", (f"[{verdict.cause}]", "bold")), 1)
+        else:
+            yield from (*([Space()] if name != told[0][0] else []), Sweep(name, verdict))
 
 
 # What more ranks bring.
@@ -602,21 +593,14 @@ def _results(found: Sequence[studies.CellResult], metrics: Sequence[str], emulat
     def seconds(mean: Range | None) -> str:
         return value_of(mean, ".0f" if mean is not None and mean.value >= 1000 else ".1f", " s")
 
-    def each_run(run: Mapping[str, Any]) -> str:
-        """Write the first figure and the time of a run."""
-        value = (run["evaluation"] or {}).get(metrics[0]) if metrics else None
-        words = [] if value is None else [f"{value:.3f}"]
-        return " ".join(words + ([] if run["train_s"] is None else [f"in {run['train_s']:.1f} s"])) or NOT_MEASURED
-
     yield from place_columns([each.cell for each in found])
     for place, name in enumerate(metrics):
         means = [each.metric(name) for each in found]
-        yield column(METRIC_HEADS.get(name, name), means, partial(value_of, form=".3f"), 4 + place if place else 0)
+        said = partial(value_of, form=".3f", ranged=not place)
+        yield column(METRIC_HEADS.get(name, name), means, said, 4 + place if place else 0)
     yield column(head("time", emulated), found, lambda each: seconds(each.train_s))
     yield column(head("samples/s", emulated), found, lambda each: value_of(each.cell.samples_per_s), 2)
     yield column("samples", found, lambda each: value_of(each.samples, ".0f"))
-    repeated = found if any(len(each.runs) > 1 for each in found) else ()
-    yield column("each run", repeated, lambda e: "\n".join(map(each_run, e.runs)), 3, right=False, folds_to=16)
 
 
 def accuracy_of(found: studies.CellResult) -> float:

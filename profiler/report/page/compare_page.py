@@ -6,14 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...analyse.cells.batch_size import BatchVerdict
 from ...analyse.cells.comparison import Comparison, namer
-from ...analyse.run.stall_breakdown import PARTS, TOTAL
-from ..document import Sweep, plain_words, sweep_blocks
+from ...analyse.run.stall_breakdown import PARTS
+from ..document import plain_words
 from ..documents.cells_table import BAR, rate_words, shares_of, table_of, waits_for
 from ..documents.comparison import (
-    ONE_SIZE,
-    SIZES,
     cautions,
     comparison_title,
     device_kind,
@@ -21,16 +18,14 @@ from ..documents.comparison import (
     findings,
     head_of,
     notices,
-    sweeps,
+    sizes_blocks,
     winners,
 )
 from ..render import page_parts, page_sections
-from ..words import sample_time
-from ..words.sample_time import known
 from .frame import render
 
 View = dict[str, Any]
-"""What a template shows of a cell or a sweep, by the names it uses."""
+"""What a template shows of a cell, by the names it uses."""
 
 
 def page(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str] | None = None) -> str:
@@ -48,13 +43,10 @@ def page(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str] |
         notices=list(notices(result, setting)),
         wrong=list(errors(result)),
         winners=page_sections(winners(result, setting)),
-        findings=page_sections(findings(result, setting)),
+        findings=page_sections([*sizes_blocks(result, setting), *findings(result, setting)]),
         table=page_parts([table]),
         shown=_cells(result, setting, pages or {}),
         parts=PARTS,
-        sizes=_sizes(sweeps(result)),
-        sizes_title=SIZES,
-        one_size=ONE_SIZE if setting["scenario"] is None else None,
     )
 
 
@@ -82,25 +74,4 @@ def _cells(result: Comparison, setting: Mapping[str, Any], pages: Mapping[str, s
             ],
         }
         for cell in result.cells
-    ]
-
-
-def _sizes(verdicts: Mapping[str, BatchVerdict]) -> list[View]:
-    """Make one for each sweep: a bar for each size, as long as percent of the longest, above what the text has."""
-    scale = sample_time.scale_of(verdicts.values())
-    totals = [terms.get(TOTAL) for verdict in verdicts.values() for terms in verdict.terms.values()]
-    longest = max((total.value for total in totals if known(total)), default=0.0) or 1.0
-    return [
-        {
-            "name": name,
-            "cause": verdict.cause,
-            "unit": scale.unit,
-            "bars": [
-                (size, f"{scale.number(total)} {scale.spread(total)}", sample_time.shares(terms), total.value / longest)
-                for size, terms in verdict.terms.items()
-                if known(total := terms.get(TOTAL))
-            ],
-            "blocks": page_parts([*sweep_blocks(Sweep(name, verdict))][1:]),
-        }
-        for name, verdict in verdicts.items()
     ]

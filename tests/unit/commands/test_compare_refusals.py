@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import signal
 import time
-from math import nan
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -28,7 +27,7 @@ from whyidle.matrix.experiment import beyond_cpus, plan
 from whyidle.matrix.trial import INTERRUPTED, TrialTarget, _child
 from whyidle.record.run import open_run, update_run
 from whyidle.record.schema import NOT_MEASURED
-from whyidle.report.documents.cost import cost_blocks, epochs_shown
+from whyidle.report.documents.cost import cost_blocks
 from whyidle.results.comparisons import put_price
 from whyidle.scenarios.planted import MS, Step, train
 from whyidle.terminal.progress import MatrixProgress
@@ -139,10 +138,6 @@ def test_more_threads_or_workers_than_cpus_are_told_of_and_places_in_words_that_
     assert told == ["1 worker", "2 ranks", "1 rank", "no augmentation"]
     assert beyond_cpus((1, 999), 2, 2.0) == ["--threads 999 is more than the 2 CPUs of this job, so they take turns"]
     assert beyond_cpus(None, None, 2.0) == []
-
-
-def test_so_many_epochs_are_priced_that_the_price_can_be_read() -> None:
-    assert [epochs_shown([nan, 5.0, usd]) for usd in (0.0, 0.02, 4e-6, 9.2e-9)] == [1, 1, 1_000, 1_000_000]
 
 
 def test_one_price_is_refused_for_trainings_on_two_devices() -> None:

@@ -17,8 +17,7 @@ from whyidle.analyse.cells.comparison import Comparison
 from whyidle.analyse.run.stall_breakdown import PARTS, TERMS, TOTAL
 from whyidle.analyse.statistics import Estimate
 from whyidle.errors import MissingExtra, WhyidleError
-from whyidle.report.document import Document
-from whyidle.report.documents.comparison import batch_size_blocks
+from whyidle.report.document import Document, Sweep
 from whyidle.report.plot import PICTURES, check_picture, save_picture
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -57,7 +56,7 @@ def drawn(loaders: dict[str, BatchVerdict], title: str, path: Path) -> None:
 
 
 def shown(found: BatchVerdict, width: int = 80, encoding: str = "utf-8") -> str:
-    return rendered(Document(tuple(batch_size_blocks({"caffe": found}))), width, encoding)
+    return rendered(Document((Sweep("caffe", found),)), width, encoding)
 
 
 def rows_of(text: str) -> dict[str, list[str]]:

@@ -128,11 +128,3 @@ def test_with_runs_is_refused_where_it_means_nothing(
     assert main(["report", str(folder / "naive-b8-r0"), "--with-runs", *options]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
     assert not (folder / "naive-b8-r0" / "report.html").exists()
-
-
-def test_a_change_that_is_not_known_is_told_as_not_measured(study: list[Cell]) -> None:
-    found = compare(study)
-    lost = {name: replace(each, changes={}) for name, each in found.batch_verdicts.items()}
-    page = parsed(compare_page.page(replace(found, batch_verdicts=lost), SETTING))
-    totals = [row.all("td") for row in page.by_id("sizes").all("tr") if row.words.startswith("total")]
-    assert [row[-1].words for row in totals] == ["n/a"] * len(lost) != []
