@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..analyse.cells.batch_size import BatchVerdict
 from ..analyse.cells.comparison import Comparison, namer
 from ..analyse.cells.studies import MAKING, rooflines, scaling
 from ..analyse.run.analysis import Analysis
-from ..analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD, busy_strip
+from ..analyse.run.stall_breakdown import TOTAL, UNTOLD, busy_strip
 from ..analyse.statistics import Estimate
 from ..errors import MissingExtra, WhyidleError
 from ..record.run import open_run
@@ -142,9 +141,7 @@ def _batch_sizes(result: Comparison, _: dict[str, Any], title: str) -> Figure:
     scale, parts = sample_time.scale_of(verdicts.values()), shown_parts(verdicts.values())
     columns = min(len(verdicts), 4)
     most = max(len(verdict.terms) for verdict in verdicts.values())
-    # Inches to the right of the last bar, for what grew.
-    room = 0.95 if any(verdict.grew for verdict in verdicts.values()) else 0.1
-    panel = max(2.2, 0.62 * most + room)
+    panel = max(2.2, 0.62 * most + 0.1)
     width, height = max(3.7, panel * columns + 0.7), 3.5 * math.ceil(len(verdicts) / columns) + 0.95
     drawn, panels = _panels(title, (width, height), len(verdicts), columns, sharey=True)
     for place, (axes, (name, verdict)) in enumerate(zip(panels, verdicts.items(), strict=True)):
@@ -154,9 +151,7 @@ def _batch_sizes(result: Comparison, _: dict[str, Any], title: str) -> Figure:
         # Room for the cause between a panel and its title.
         _title(axes, textwrap.fill(name, 24), fontsize=10, fontweight="bold", color=INK, pad=19)
         _note(axes, verdict.cause, (0, 1), (0, 5), xycoords="axes fraction", fontsize=9, color=PALE)
-        if verdict.grew is not None and known(verdict.changes.get(verdict.grew)):
-            _growth(axes, verdict, verdict.grew, scale)
-        axes.set_xlim(-0.55, most * panel / (panel - room) - 0.55)
+        axes.set_xlim(-0.55, most - 0.45)
         if place % columns == 0:
             axes.set_ylabel(f"time per sample ({scale.unit})")
         if place + columns >= len(verdicts):
@@ -202,24 +197,6 @@ def _stack(axes: Axes, place: int, terms: Mapping[str, Estimate], parts: Sequenc
         top += half
     box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
     _note(axes, scale.number(total), (place, top), (0, 3), ha="center", va="bottom", bbox=box)
-
-
-def _growth(axes: Axes, verdict: BatchVerdict, grew: str, scale: Scale) -> None:
-    """Write beside the term that grew what it grew by."""
-    terms, place, change = (
-        verdict.terms[verdict.larger],
-        list(verdict.terms).index(verdict.larger),
-        verdict.changes[grew],
-    )
-    total, found = terms.get(TOTAL), shares(terms)
-    if not known(total):
-        return
-    below = sum(found.get(part, 0.0) for part in PARTS[: PARTS.index(grew)]) + found.get(grew, 0.0) / 2
-    at = place + _BAR / 2, below * total.value / scale.microseconds
-    lines = [(grew, "bold"), (f"{scale.number(change, '+')} {scale.unit}", "bold"), (scale.spread(change), "normal")]
-    for line, (said, weight) in enumerate(lines):
-        colour = _PART_LOOKS[grew][0] if line == 0 else INK
-        _note(axes, said, at, (5, 11.5 * (1 - line)), va="center", fontweight=weight, color=colour)
 
 
 # Speed-up by ranks: a line for each curve, beside the ideal one.
