@@ -367,13 +367,15 @@ def sizes_blocks(result: Comparison, setting: Mapping[str, Any], brief: bool = F
         yield from _section(SIZES)
     elif setting["scenario"] is None:
         yield from (Space(), Paragraph(ONE_SIZE))
-    for name, verdict in told[: MOST_NAMED if brief else None]:
+    for number, (name, verdict) in enumerate(told[: MOST_NAMED if brief else None]):
         if brief:
             # The first sentence, and where a part grew the second, which names it.
             said = ". ".join(sentence(verdict).split(". ")[: 1 + (verdict.grew is not None)]).rstrip(".")
             yield Paragraph(line((name, "bold"), f": {said} ", (f"[{verdict.cause}]", "bold")), 1)
-        else:
-            yield from (*([Space()] if name != told[0][0] else []), Sweep(name, verdict))
+            continue
+        if number:
+            yield Space()
+        yield Sweep(name, verdict)
 
 
 # What more ranks bring.

@@ -24,9 +24,6 @@ from ..documents.comparison import (
 from ..render import page_parts, page_sections
 from .frame import render
 
-View = dict[str, Any]
-"""What a template shows of a cell, by the names it uses."""
-
 
 def page(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str] | None = None) -> str:
     """Make the whole page. `pages`: run folder → address of its own page, where it has one."""
@@ -50,8 +47,8 @@ def page(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str] |
     )
 
 
-def _cells(result: Comparison, setting: Mapping[str, Any], pages: Mapping[str, str]) -> list[View]:
-    """Make one for each cell, in their order."""
+def _cells(result: Comparison, setting: Mapping[str, Any], pages: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Give what the template shows of each cell, by the names it uses."""
     name = namer(result.cells)
     return [
         {
