@@ -38,8 +38,6 @@ class Format:
     """Makes it and puts it where the arguments say."""
     options: tuple[str, ...] = ()
     """Options that mean something here alone."""
-    has_pictures: bool = False
-    """Whether pictures are drawn beside it."""
     is_of_all: bool = True
     """Whether it needs all of the result read and analysed."""
     says_where: bool = False
@@ -222,8 +220,8 @@ TABLE_FILES: dict[str, tuple[Callable[[Table, Any], int], bool]] = {
 whether it writes bytes."""
 
 FORMATS = {
-    "text": Format(lambda given, of: show_in(given.output, of.document(), given.full), ("full",), has_pictures=True),
-    "json": Format(lambda given, of: write_json(of.contract(), given.output or STDOUT), has_pictures=True),
+    "text": Format(lambda given, of: show_in(given.output, of.document(), given.full), ("full",)),
+    "json": Format(lambda given, of: write_json(of.contract(), given.output or STDOUT)),
     "html": Format(_write_page, ("with_runs",), says_where=True),
     "trace": Format(_write_trace, ("from_s", "to_s", "steps", "most_mb"), check=_check_trace),
     "csv": Format(partial(_write_tables, "csv"), ("table",)),

@@ -42,12 +42,6 @@ def check(arguments: argparse.Namespace, made: Path | None = None) -> None:
         require_folder(str(file), made, picture.option)
 
 
-def refuse(arguments: argparse.Namespace, why: str) -> None:
-    """Refuse pictures, as there is nothing to draw them from."""
-    for picture in asked(arguments):
-        raise picture.refused(why)
-
-
 def check_of(arguments: argparse.Namespace, result: Result) -> None:
     """Refuse pictures that this result does not have."""
     for picture in asked(arguments):

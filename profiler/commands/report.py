@@ -30,8 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     reuse_memory()
     form = formats.chosen(arguments)
-    if not form.has_pictures:
-        plot.refuse(arguments, f"--format {arguments.format} has no pictures beside it")
     plot.check(arguments)
     price = cost_options.price_of(arguments)
     result = open_result(arguments.run_folders or [options.newest()], price)

@@ -277,8 +277,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The time per sample of one loader by part and batch size, and why a larger batch is slower or not. Pages draw it
-    by themselves; Markdown has the sentence alone."""
+    """The time per sample of one loader by part and batch size, and why a larger batch is slower or not. Markdown has
+    the sentence alone."""
 
     name: str
     verdict: BatchVerdict
@@ -435,14 +435,15 @@ def quality_section(notes: Iterable[str], said: str | None = None) -> Iterator[B
 def sweep_blocks(sweep: Sweep) -> Iterator[Block]:
     """Give what a text shows of a sweep over batch sizes."""
     verdict, scale = sweep.verdict, sample_time.scale_of([sweep.verdict])
-    parts = sample_time.rows(verdict, scale)
-    names = [line(PartSign(each.part) if each.part != TOTAL else " ", f" {each.name}") for each in parts]
+    terms = (*sample_time.shown_parts([verdict]), TOTAL)
+    names = [line(PartSign(term) if term != TOTAL else " ", f" {part_name(term)}") for term in terms]
     columns = [TableColumn(f"{scale.unit} a sample", [*names, *MEASURED])]
-    for place, size in enumerate(verdict.terms):
-        figures = [*(each.figures[place] for each in parts), *sample_time.measured(verdict, size)]
+    for place, (size, estimates) in enumerate(verdict.terms.items()):
+        figures = [*(scale.number(estimates.get(term)) for term in terms), *sample_time.measured(verdict, size)]
         goes = 0 if size in (verdict.smaller, verdict.larger) else place + 1
         columns.append(TableColumn(f"batch {size}", figures, right=True, goes=goes))
-    moved = [each.change + " ▲" * each.grew for each in parts]
+    changes = [(verdict.changes.get(term), " ▲" * (term == verdict.grew)) for term in terms]
+    moved = [f"{scale.number(change, '+')} {scale.spread(change)}".rstrip() + sign for change, sign in changes]
     columns.append(TableColumn(f"{verdict.smaller} to {verdict.larger}", [*moved, *[""] * len(MEASURED)]))
     rows = [(item.what, evidence_value(item.value, item.unit), expected(item.expected)) for item in verdict.evidence]
     yield Paragraph(toned(sweep.name, "bold"), 1)

@@ -1,4 +1,4 @@
-"""Pictures of results, made with matplotlib, an extra: one panel for each loader, curve, matrix, kind of samples or
+"""Pictures of results, made with matplotlib, an extra: one panel for each loader, curve, kind of samples or
 training, all in one style."""
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..analyse.cells.batch_size import BatchVerdict
-from ..analyse.cells.comparison import Comparison, label, varying
-from ..analyse.cells.studies import MAKING, results, rooflines, scaling
+from ..analyse.cells.comparison import Comparison, namer
+from ..analyse.cells.studies import MAKING, rooflines, scaling
 from ..analyse.run.analysis import Analysis
-from ..analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD, busy_strip
+from ..analyse.run.stall_breakdown import TOTAL, UNTOLD, busy_strip
 from ..analyse.statistics import Estimate
 from ..errors import MissingExtra, WhyidleError
 from ..record.run import open_run
 from ..record.schema import DEVICE
-from .documents.cells_table import namer
-from .documents.comparison import HELD, accuracy_of, class_names, curve_names
+from .documents.comparison import HELD, curve_names
 from .documents.roofline import heading
 from .words import sample_time
 from .words.figures import NOT_MEASURED, part_name, share
@@ -39,12 +37,8 @@ WINDOW_NS = 1_000_000_000 // 6
 """The shortest time over which NVIDIA's driver averages utilisation; on some products it is a second."""
 MOST_WINDOWS = 240
 """Windows of a panel of utilisation: of a longer training it shows the middle, 40 s."""
-MOST_TRACES, MOST_MATRICES = 16, 6
-"""Panels of a picture of utilisation, and of confusion matrices: more would be too small to read."""
-MOST_WRITTEN, LEAST_WRITTEN = 20, 0.5
-"""Most classes for which each field of a confusion matrix has its figure; least percent that is written."""
-DARK = 0.55
-"""Share from which a field's letters are white."""
+MOST_TRACES = 16
+"""Panels of a picture of utilisation: more would be too small to read."""
 
 GREEN, RED, BLUE, PINK, ORANGE, SKY = "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#E69F00", "#56B4E9"
 """Okabe and Ito, told apart by colour-blind people."""
@@ -147,9 +141,7 @@ def _batch_sizes(result: Comparison, _: dict[str, Any], title: str) -> Figure:
     scale, parts = sample_time.scale_of(verdicts.values()), shown_parts(verdicts.values())
     columns = min(len(verdicts), 4)
     most = max(len(verdict.terms) for verdict in verdicts.values())
-    # Inches to the right of the last bar, for what grew.
-    room = 0.95 if any(verdict.grew for verdict in verdicts.values()) else 0.1
-    panel = max(2.2, 0.62 * most + room)
+    panel = max(2.2, 0.62 * most + 0.1)
     width, height = max(3.7, panel * columns + 0.7), 3.5 * math.ceil(len(verdicts) / columns) + 0.95
     drawn, panels = _panels(title, (width, height), len(verdicts), columns, sharey=True)
     for place, (axes, (name, verdict)) in enumerate(zip(panels, verdicts.items(), strict=True)):
@@ -159,9 +151,7 @@ def _batch_sizes(result: Comparison, _: dict[str, Any], title: str) -> Figure:
         # Room for the cause between a panel and its title.
         _title(axes, textwrap.fill(name, 24), fontsize=10, fontweight="bold", color=INK, pad=19)
         _note(axes, verdict.cause, (0, 1), (0, 5), xycoords="axes fraction", fontsize=9, color=PALE)
-        if verdict.grew is not None and known(verdict.changes.get(verdict.grew)):
-            _growth(axes, verdict, verdict.grew, scale)
-        axes.set_xlim(-0.55, most * panel / (panel - room) - 0.55)
+        axes.set_xlim(-0.55, most - 0.45)
         if place % columns == 0:
             axes.set_ylabel(f"time per sample ({scale.unit})")
         if place + columns >= len(verdicts):
@@ -209,24 +199,6 @@ def _stack(axes: Axes, place: int, terms: Mapping[str, Estimate], parts: Sequenc
     _note(axes, scale.number(total), (place, top), (0, 3), ha="center", va="bottom", bbox=box)
 
 
-def _growth(axes: Axes, verdict: BatchVerdict, grew: str, scale: Scale) -> None:
-    """Write beside the term that grew what it grew by."""
-    terms, place, change = (
-        verdict.terms[verdict.larger],
-        list(verdict.terms).index(verdict.larger),
-        verdict.changes[grew],
-    )
-    total, found = terms.get(TOTAL), shares(terms)
-    if not known(total):
-        return
-    below = sum(found.get(part, 0.0) for part in PARTS[: PARTS.index(grew)]) + found.get(grew, 0.0) / 2
-    at = place + _BAR / 2, below * total.value / scale.microseconds
-    lines = [(grew, "bold"), (f"{scale.number(change, '+')} {scale.unit}", "bold"), (scale.spread(change), "normal")]
-    for line, (said, weight) in enumerate(lines):
-        colour = _PART_LOOKS[grew][0] if line == 0 else INK
-        _note(axes, said, at, (5, 11.5 * (1 - line)), va="center", fontweight=weight, color=colour)
-
-
 # Speed-up by ranks: a line for each curve, beside the ideal one.
 
 
@@ -259,51 +231,6 @@ def _scaling(result: Comparison, _: dict[str, Any], title: str) -> Figure:
         _title(axes, textwrap.fill(words, 46))
         axes.grid(True, color=GRID, linewidth=0.7)
         axes.legend(fontsize=8)
-    return drawn
-
-
-# Confusion matrices: a panel for each cell, rows for true classes, columns for predicted ones.
-
-
-def _confusion(result: Comparison, setting: dict[str, Any], title: str) -> Figure:
-    from matplotlib.ticker import PercentFormatter
-
-    found = [(each, matrix) for each in results(result.cells) if (matrix := each.confusion) is not None]
-    if not found:
-        raise WhyidleError(
-            "--confusion-plot: no training was evaluated on held-out classes, so there is nothing to draw."
-        )
-    name = namer([each.cell for each, _ in found])
-    if len(found) > MOST_MATRICES:
-        found = sorted(found, key=lambda pair: -accuracy_of(pair[0]))[:MOST_MATRICES]
-    columns, side = min(3, len(found)), min(9.0, 2.6 + 0.3 * max(len(matrix) for _, matrix in found))
-    size = side * columns + 1.2, side * math.ceil(len(found) / columns) + 1.0
-    drawn, panels = _panels(title, size, len(found), columns)
-    pictures = []
-    for axes, (each, matrix) in zip(panels, found, strict=True):
-        parts = [[count / sum(row) if sum(row) else 0.0 for count in row] for row in matrix]
-        pictures.append(axes.imshow(parts, cmap="Blues", vmin=0, vmax=1))
-        axes.grid(False)
-        axes.spines[:].set_visible(False)
-        if len(parts) <= MOST_WRITTEN:
-            classes = class_names(each, setting)
-            axes.set_xticks(range(len(parts)), classes, rotation=45, ha="right", rotation_mode="anchor")
-            axes.set_yticks(range(len(parts)), classes)
-            for row, line in enumerate(parts):
-                for column, part in enumerate(line):
-                    if 100 * part > LEAST_WRITTEN:
-                        colour = "white" if part > DARK else INK
-                        words = f"{100 * part:.0f}"
-                        axes.text(column, row, words, ha="center", va="center", color=colour, fontsize=7)
-        axes.set_xlabel("predicted")
-        axes.set_ylabel("true")
-        mean = each.metric("accuracy")
-        right = "" if mean is None else f", accuracy {mean.value:.3f}"
-        _title(axes, textwrap.fill(name(each.cell) + right, 40), fontsize=9.5, fontweight="bold", color=INK)
-    bar = drawn.colorbar(pictures[-1], ax=drawn.axes, shrink=0.7, pad=0.02)
-    bar.set_label("share of the class")
-    bar.ax.yaxis.set_major_formatter(PercentFormatter(1))
-    bar.outline.set_visible(False)
     return drawn
 
 
@@ -371,12 +298,11 @@ class UtilisationPanel:
 
 def traces_of(result: Comparison) -> list[UtilisationPanel]:
     """Trace the typical run of each cell that ran on a device, as many as a picture takes."""
-    names, found = varying(result.cells), []
+    name, found = namer(result.cells), []
     for cell in result.cells:
         row = cell.typical_row
         if row is not None and row.analysis is not None and cell.feed != "loader-only":
-            name = f"{label(cell, names)} {cell.pipeline}, batch {cell.batch_size}".strip()
-            found.append(trace_of(name, row.analysis, Path(row.run)))
+            found.append(trace_of(name(cell), row.analysis, Path(row.run)))
     return found[:MOST_TRACES]
 
 
@@ -449,7 +375,6 @@ PICTURES: Mapping[str, Callable[[Comparison, dict[str, Any], str], Figure]] = {
     "plot": _batch_sizes,
     "trace_plot": lambda result, _, title: utilisation(traces_of(result), title),
     "scaling_plot": _scaling,
-    "confusion_plot": _confusion,
     "roofline_plot": _rooflines,
 }
 """Name of a comparison's picture → what draws it, of the comparison, its setting and a title."""

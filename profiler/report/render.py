@@ -205,7 +205,7 @@ def page_sections(blocks: Iterable[Block]) -> list[PageSection]:
 
 
 def page_parts(blocks: Iterable[Block]) -> list[PagePart]:
-    """Turn blocks into what the templates' macros take. Titles, cautions and sweeps are drawn by the page itself."""
+    """Turn blocks into what the templates' macros take. Titles and cautions are drawn by the page itself."""
     return [part for block in blocks for part in FORMS[type(block)].page(block)]
 
 
@@ -387,7 +387,7 @@ FORMS: Mapping[type[Block], Form] = {
         lambda block, width, ascii_only: [
             each for part in sweep_blocks(block) for each in renderables(part, width, ascii_only)
         ],
-        _nothing,
+        lambda block: page_parts(sweep_blocks(block)),
         lambda block: _paragraph(
             Paragraph(line(f"{block.name}: {sentence(block.verdict)}", Span(block.verdict.cause, code=True)), 1)
         ),

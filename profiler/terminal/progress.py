@@ -94,10 +94,8 @@ class MatrixProgress(Drawn):
         ascii_only = bars.is_ascii(self._target)
         ran = [cell for cell in self._matrix.cells if cell.status != PENDING]
         view = live.screen(self._reader.snapshot(), self._target.width, live.Options(ascii_only))
-        rows = max(3, self._target.height - LIVE_ROWS - 5)
-        table = renderables(
-            cells_table.table_of(ran[-rows:], self._device["kind"] == "emulated"), self._target.width, ascii_only
-        )
+        rows = max(3, self._target.height - LIVE_ROWS - 6)
+        table = renderables(cells_table.table_of(ran[-rows:], self._matrix.setting), self._target.width, ascii_only)
         self._live.update(Group(*table, Text(), self._head(), view), refresh=True)
 
     def _ended(self, _: str, cell: Cell) -> str:

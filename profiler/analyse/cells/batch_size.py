@@ -158,6 +158,15 @@ def _new_pages(facts: Facts) -> float | None:
     return facts.loader.minor_faults_per_batch / facts.batch_size if facts.batch_size else None
 
 
+def _first_wait(facts: Facts) -> float | None:
+    waits = facts.waits
+    return (waits.starting_ns + waits.filling_ns) / waits.epochs / 1e6 if waits.epochs else None
+
+
+def _retries(facts: Facts) -> float:
+    return 0.0 if facts.memory_pressure is None else float(facts.memory_pressure.count)
+
+
 Figure = Callable[[Facts], float | None]
 """A figure of a run; `None` or NaN where not measured."""
 
@@ -183,7 +192,8 @@ FIGURES: Mapping[str, tuple[str, str, Figure]] = {
     "faults": ("Page faults that read from disk, per sample,", "", lambda run: run.loader.major_faults / run.samples),
     "megabytes": ("Bytes of a batch", "MB", _read("loader.mean_batch_bytes", 1e6)),
     "clock": ("Multiprocessor clock while computing", "MHz", _read("device_state.clock_mhz")),
-    "retries": ("Allocator retries per run", "", _read("memory_pressure.count")),
+    "retries": ("Allocator retries per run", "", _retries),
+    "first": ("Wait for an epoch's first batch", "ms", _first_wait),
 }
 """Name → (what it is in the evidence, unit, the figure) of what the rules ask about."""
 
@@ -391,8 +401,8 @@ class SizeRule:
     """Terms that together have to have grown by most of it; empty: any."""
     why: str | Callable[[Compared], str]
     """The rest of a sentence that begins with what grew; empty where it does not hold."""
-    shows: tuple[str, ...] | Callable[[Compared], tuple[Evidence, ...]] = ()
-    """Its evidence, or names of that among `FIGURES`."""
+    shows: tuple[str, ...] = ()
+    """Names of its evidence among `FIGURES`."""
 
     def holds(self, compared: Compared) -> str:
         """Say why, where it holds; else empty."""
@@ -402,8 +412,6 @@ class SizeRule:
 
     def evidence(self, compared: Compared) -> tuple[Evidence, ...]:
         """Give what shows that it holds."""
-        if callable(self.shows):
-            return self.shows(compared)
         return tuple(each for name in self.shows for each in compared.evidence(name))
 
 
@@ -433,17 +441,6 @@ def _epochs_begin(compared: Compared) -> str:
     )
 
 
-def _first_waits(compared: Compared) -> tuple[Evidence, ...]:
-    """Give the wait for the first batch of an epoch beyond that for others; `None` where epochs are not known."""
-    found = []
-    for size, runs in ((compared.smaller, compared.before), (compared.larger, compared.after)):
-        filling = sum(compared.fit.at(size, name).value for name in (STARTING, FILLING))
-        samples = median_of_known(run.samples / run.waits.epochs if run.waits.epochs else None for run in runs)
-        ms = None if samples is None else filling * samples / 1e3
-        found.append(Evidence(f"Wait for an epoch's first batch at batch {size}", ms, "ms"))
-    return tuple(found)
-
-
 def _padding(compared: Compared) -> str:
     """Samples are padded to the longest of their batch, and a larger batch has a longer one."""
     elements, grew = compared.figure("elements"), compared.grew
@@ -470,12 +467,6 @@ def _memory_read_back(compared: Compared) -> str:
         "because memory that was needed again had to be read from disk: batches of this size leave too little for "
         "the rest. Prefetch fewer batches, or use a smaller batch"
     )
-
-
-def _retries(compared: Compared) -> tuple[Evidence, ...]:
-    what, unit, value = FIGURES["retries"]
-    known = median_of_known(map(value, compared.after))
-    return () if known is None else (Evidence(f"{what} at batch {compared.larger}", known, unit, "0"),)
 
 
 def _clock(compared: Compared) -> str:
@@ -536,14 +527,14 @@ def _own_work(compared: Compared) -> str:
 
 RULES = (
     SizeRule(("input",), "fewer_batches_than_workers", (), _too_few_batches, ("batches",)),
-    SizeRule(("input",), "pipeline_fill", (STARTING, FILLING), _epochs_begin, _first_waits),
+    SizeRule(("input",), "pipeline_fill", (STARTING, FILLING), _epochs_begin, ("first",)),
     SizeRule(
         ("compute", "host"),
         "memory",
         (RETRYING,),
         "around retries of the device's memory allocator: the batch hardly fits. Use a smaller batch with "
         "gradient accumulation",
-        _retries,
+        ("retries",),
     ),
     SizeRule(
         ("compute", "host"),

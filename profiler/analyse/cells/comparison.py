@@ -8,7 +8,7 @@ augmentation and the differential test are groupings of cells by axes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -136,6 +136,11 @@ class Cell:
         return str(self.axes.get("feed") or "real")
 
     @property
+    def loader(self) -> str:
+        """Name of its loader; empty where one cached batch is served again and again."""
+        return "" if self.feed == "synthetic" else self.pipeline
+
+    @property
     def verdict(self) -> Finding | None:
         """What the training waited for; `None` where that means nothing: steps that do nothing wait for data by
         construction, and one batch served again and again is no loader."""
@@ -212,14 +217,36 @@ def twin(cell: Cell, cells: Iterable[Cell], **elsewhere: Any) -> Cell | None:
 
 
 def varying(cells: Sequence[Cell]) -> tuple[str, ...]:
-    """Name the axes beside loader and batch size on which these cells do not all stand at the same place."""
-    names = dict.fromkeys(name for cell in cells for name in cell.axes)
-    return tuple(name for name in names if len({repr(cell.axes.get(name)) for cell in cells}) > 1)
+    """Name the axes beside loader and batch size on which these cells do not all stand at the same place. Axes of
+    loading count only among cells that load."""
+    loading = [cell for cell in cells if cell.feed != "synthetic"]
+
+    def differ(name: str) -> bool:
+        return len({repr(cell.axes.get(name)) for cell in (loading if name in OF_LOADING else cells)}) > 1
+
+    return tuple(filter(differ, dict.fromkeys(name for cell in cells for name in cell.axes)))
 
 
 def label(cell: Cell, names: Iterable[str]) -> str:
     """Write a cell's place on some axes."""
-    return " ".join(said for name in names if (said := place(name, cell.axes.get(name))))
+    loads = cell.feed != "synthetic"
+    found = (place(name, cell.axes.get(name)) for name in names if loads or name not in OF_LOADING)
+    return " ".join(filter(None, found))
+
+
+def namer(cells: Sequence[Cell], sizes: bool = True) -> Callable[[Cell], str]:
+    """Name cells by what tells them apart from the others; without `sizes` always by the loader, and never by the batch
+    size."""
+    names = varying(cells)
+    by_loader = not sizes or not names or len({cell.loader for cell in cells} - {""}) > 1
+    by_size = sizes and (not names or len({cell.batch_size for cell in cells}) > 1)
+
+    def name(cell: Cell) -> str:
+        words = " ".join(filter(None, (label(cell, names), cell.loader * by_loader)))
+        size = f"batch {cell.batch_size}" if by_size else ""
+        return " at ".join(filter(None, (words, size))) or cell.pipeline
+
+    return name
 
 
 def place(name: str, value: Any) -> str:
@@ -282,7 +309,7 @@ def compare(cells: Sequence[Cell]) -> Comparison:
         ties = tuple(c for rate, c in ran if least is not None and c is not best and rate.most >= least.low)
         axes = {name: members[0].axes.get(name) for name in conditions}
         groups.append(Group(axes, tuple(members), best, ties))
-    verdicts = {}
+    verdicts, name = {}, namer(cells, sizes=False)
     for sizes in ladders(cells, BATCH_SIZE):
         of_sizes = {cell.batch_size: cell for cell in sizes if cell.status == "ok"}.values()
         known = all(row.round is not None for cell in of_sizes for row, _ in cell.counted)
@@ -293,7 +320,7 @@ def compare(cells: Sequence[Cell]) -> Comparison:
             if analysis.facts is not None
         )
         if verdict is not None:
-            verdicts[f"{label(sizes[0], varying(cells))} {sizes[0].pipeline}".strip()] = verdict
+            verdicts[name(sizes[0])] = verdict
     return Comparison(tuple(cells), verdicts, tuple(groups))
 
 

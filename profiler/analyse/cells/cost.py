@@ -344,7 +344,7 @@ class EpochLog:
 
 
 def read_logs(folder: Path) -> tuple[list[EpochLog], list[str]]:
-    """Read all logs in a folder and those below it: (logs, what is bad, cut off or missing, a sentence each).
+    """Read all logs in a folder and those below it: (logs, what is bad or cut off, a sentence each).
 
     A folder's place says on which machine (`cpu-pip/cpu8`), a file's name which training (`mnist_mlp_tensorflow.csv`).
 
@@ -361,12 +361,12 @@ def read_logs(folder: Path) -> tuple[list[EpochLog], list[str]]:
     files = sorted(folder.rglob("*.csv"), key=natural)
     if not files:
         raise DataError(f"{folder} holds no logs: a log is a CSV file with columns epoch and elapsed.")
-    logs, problems, there = [], [], []
+    logs, problems = [], []
     for file in files:
         below = file.parent.relative_to(folder)
-        there.append((file.stem.removesuffix(FRAMEWORK), str(below) if below.parts else folder.resolve().name))
+        machine = str(below) if below.parts else folder.resolve().name
         try:
-            logs.append(EpochLog(*there[-1], _epochs_of(file)))
+            logs.append(EpochLog(file.stem.removesuffix(FRAMEWORK), machine, _epochs_of(file)))
         except (OSError, csv.Error, ValueError) as error:
             problems.append(f"{file} is not a log of epochs: {error}.")
     if not logs:
@@ -377,9 +377,6 @@ def read_logs(folder: Path) -> tuple[list[EpochLog], list[str]]:
         for log in logs
         if len(log.epochs) < longest[log.test]
     ]
-    # Trainings that ran on some machines only.
-    tests, machines = (sorted(set(names)) for names in zip(*there, strict=True))
-    problems += [f"no log of {test} on {at}." for test in tests for at in machines if (test, at) not in there]
     return [log for log in logs if len(log.epochs) == longest[log.test]], problems
 
 

@@ -15,7 +15,6 @@ from ..statistics import Range, median_of_known, range_of
 from .batch_size import samples_of
 from .comparison import (
     BATCH_SIZE,
-    OF_LOADING,
     PIPELINE,
     Cell,
     foreign_cpus,
@@ -524,7 +523,6 @@ def _curves(family: Sequence[Cell], names: Sequence[str], held: Held) -> Iterabl
         return cell.batch_size * (_ranks(cell) if held == "total" else 1)
 
     several = sorted((cell for cell in family if _ranks(cell) > 1), key=_ranks)
-    shown = [name for name in names if not (family[0].feed == "synthetic" and name in OF_LOADING)]
     emulated = str(family[0].axes.get("device", "")).startswith("emulated")
     for size, link in dict.fromkeys((size_of(c), c.axes.get("interconnect")) for c in family if _ranks(c) > 1):
         # A single rank exchanges nothing, whichever interconnect it was given.
@@ -532,7 +530,7 @@ def _curves(family: Sequence[Cell], names: Sequence[str], held: Held) -> Iterabl
         alone = next(iter([c for c in single if c.axes.get("interconnect") == link] or single), None)
         members = [cell for cell in several if (size_of(cell), cell.axes.get("interconnect")) == (size, link)]
         points = tuple(_against(cell, alone, size) for cell in ([alone] if alone else []) + members)
-        yield Curve(held, size, family[0].pipeline, link, label(family[0], shown), emulated, points)
+        yield Curve(held, size, family[0].pipeline, link, label(family[0], names), emulated, points)
 
 
 def _against(cell: Cell, alone: Cell | None, batch_size: int) -> Point:

@@ -10,8 +10,7 @@ from typing import Any
 from ...analyse.causes.diagnosis import LEAST_STEPS
 from ...analyse.causes.finding import Finding
 from ...analyse.cells import studies
-from ...analyse.cells.batch_size import BatchVerdict
-from ...analyse.cells.comparison import Cell, Comparison, Group, foreign_cpus, label, varying
+from ...analyse.cells.comparison import Cell, Comparison, Group, foreign_cpus, label, namer, varying
 from ...analyse.statistics import Range
 from ..document import (
     MOST_BRIEF,
@@ -34,24 +33,13 @@ from ..document import (
     toned,
 )
 from ..words.code import command_line
-from ..words.figures import NOT_MEASURED, counted, percent
+from ..words.figures import counted, percent
 from ..words.sample_time import sentence
-from .cells_table import (
-    axes_shown,
-    by_batch_size,
-    column,
-    head,
-    in_words,
-    loader_of,
-    namer,
-    place_columns,
-    table_of,
-    value_of,
-)
+from .cells_table import column, head, place_columns, table_of, value_of
 from .cost import cost_blocks
 from .roofline import roofline_blocks, three_digits
 
-MOST_ROWS, SCREEN = 12, 36
+MOST_ROWS, SCREEN = 10, 36
 """Rows of the table in the short version, and its lines in all."""
 MOST_PLACES = 6
 """Cells with the same error that are named; of more only the number is shown."""
@@ -61,60 +49,45 @@ ONE_SIZE = "No loader ran with two batch sizes: these runs say nothing about the
 
 def comparison_document(result: Comparison, setting: dict[str, Any]) -> Document:
     """Make all of it, and the short version."""
-    return Document(tuple(_blocks(result, setting)), tuple(_brief(result, setting)))
+    return Document(tuple(_blocks(result, setting)), tuple(_blocks(result, setting, brief=True)))
 
 
-def _blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    yield from _head(result, setting)
-    yield table_of(
-        result.cells, _emulated(setting), "budget" in setting, legend=True, limits=studies.rooflines(setting)
-    )
-    if wrong := list(errors(result)):
-        yield Space()
-        yield from (Paragraph(toned(words, "yellow")) for words in wrong)
-    yield from winners(result, setting)
-    yield from findings(result, setting)
-    if told := sweeps(result):
-        yield from _section(SIZES)
-        yield from batch_size_blocks(told)
-    elif setting["scenario"] is None:
-        yield Space()
-        yield Paragraph(ONE_SIZE)
-
-
-def _brief(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    """Fill one screen: the question, the table, the answer, and the first further sections that fit."""
-
-    def height(blocks: Iterable[Block]) -> int:
-        """Count lines on a terminal of common width."""
-        return sum(
-            1 + len(plain_words(block.words)) // 95
-            if isinstance(block, Paragraph)
-            else len(block.columns[0].cells) + 2
-            if isinstance(block, TableBlock) and block.fits
-            else 1
-            for block in blocks
-        )
-
-    of = "Emulated samples/s" if _emulated(setting) else "Samples/s"
-    main = [*_head(result, setting), Heading(f"{of} (range), and the share of time that the device is busy")]
-    main.append(by_batch_size(result.cells, MOST_ROWS))
-    main += [Paragraph(toned(words, "yellow"), 1) for words in list(errors(result))[:MOST_BRIEF]]
+def _blocks(result: Comparison, setting: dict[str, Any], brief: bool = False) -> Iterator[Block]:
+    """Say all of it; in brief with the fastest cells alone, and the further sections that one screen has room for."""
+    main: list[Block] = [*_head(result, setting)]
+    if brief and len(result.cells) > MOST_ROWS:
+        main.append(Heading(f"The {MOST_ROWS} fastest of {len(result.cells)} cells (--full has all)"))
+    main.append(table_of(result.cells, setting, MOST_ROWS if brief else None))
+    if wrong := [Paragraph(toned(words, "yellow")) for words in errors(result)]:
+        main += [Space(), *(wrong[:MOST_BRIEF] if brief else wrong)]
     main += winners(result, setting)
-    told = sweeps(result)
-    main += [Space(), Heading(SIZES)] if told else [Space(), Paragraph(ONE_SIZE)] * (setting["scenario"] is None)
-    for name, verdict in list(told.items())[:MOST_PLACES]:
-        said = ". ".join(sentence(verdict).split(". ")[: 1 + (verdict.grew is not None)]).rstrip(".")
-        main.append(Paragraph(line((name, "bold"), f": {said} ", (f"[{verdict.cause}]", "bold")), 1))
+    main += sizes_blocks(result, setting, brief)
     yield from main
-    room, section = SCREEN - height(main), list[Block]()
-    for block in (*studied(result, setting), Space()):
+    yield from _that_fit(studied(result, setting), SCREEN - _height(main)) if brief else findings(result, setting)
+
+
+def _that_fit(blocks: Iterable[Block], room: int) -> Iterator[Block]:
+    """Give the first sections, each from an empty line on, that so many lines have room for."""
+    section = list[Block]()
+    for block in (*blocks, Space()):
         if isinstance(block, Space):
-            if (room := room - height(section)) < 0:
+            if (room := room - _height(section)) < 0:
                 return
             yield from section
             section = []
         section.append(block)
+
+
+def _height(blocks: Iterable[Block]) -> int:
+    """Count lines on a terminal of common width."""
+    return sum(
+        1 + len(plain_words(block.words)) // 95
+        if isinstance(block, Paragraph)
+        else len(block.columns[0].cells) + 2
+        if isinstance(block, TableBlock) and block.fits
+        else 1
+        for block in blocks
+    )
 
 
 def _section(title: str, columns: Iterable[TableColumn] = ()) -> Iterator[Block]:
@@ -253,17 +226,13 @@ def _conditions(result: Comparison, setting: dict[str, Any]) -> str:
 
 def errors(result: Comparison) -> Iterator[str]:
     """Name each error in a line, with the cells that it hit."""
-    names = axes_shown(result.cells)
-    hit: dict[tuple[str, str, str], dict[str, list[str]]] = {}
+    name, hit = namer(result.cells), dict[tuple[str, str], list[str]]()
     for cell in result.cells:
         if cell.error:
-            places = hit.setdefault((cell.pipeline, cell.status, cell.error), {})
-            places.setdefault(in_words(cell, names), []).append(str(cell.batch_size))
-    for (pipeline, status, error), places in hit.items():
-        where = "; ".join(f"{place} batch {', '.join(sizes)}".strip() for place, sizes in places.items())
-        if len(places) > MOST_PLACES:
-            where = f"{sum(map(len, places.values()))} cells"
-        yield f"{pipeline}, {where}: {status}: {error}"
+            hit.setdefault((cell.status, cell.error), []).append(name(cell))
+    for (status, error), where in hit.items():
+        named = "; ".join(where) if len(where) <= MOST_PLACES else f"{len(where)} cells"
+        yield f"{named}: {status}: {error}"
 
 
 # Which is fastest, and what each waits for.
@@ -291,17 +260,15 @@ def winners(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
         yield fitting_table(_fastest(groups, kind == "emulated"), indent=1)
         return
     device = {"emulated": "the emulated device", "cpu": "the processor"}.get(kind, "the device")
-    names = [name for name in axes_shown(result.cells) if all(name in group.axes for group in groups)]
+    names = [name for name in varying(result.cells) if all(name in group.axes for group in groups)]
     for group in groups:
-        place = in_words(group.cells[0], names) if len(result.groups) > 1 else ""
+        place = label(group.cells[0], names) if len(result.groups) > 1 else ""
         said = _winner(group, device)
         yield Paragraph(line((f"{place}: ", "bold"), said) if place else said, 1)
 
 
 def _winner(group: Group, device: str) -> str:
-    def name(cell: Cell) -> str:
-        choice = label(cell, [name for name in varying(group.cells) if name not in group.axes])
-        return f"{cell.pipeline}{f' ({choice})' if choice else ''} at batch {cell.batch_size}"
+    name = namer(group.cells)
 
     def busy(cell: Cell) -> str:
         return percent(None if cell.typical_row is None else cell.typical_row.figure("busy_pct"), 0)
@@ -338,22 +305,19 @@ def _slowest(group: Group) -> tuple[Cell | None, float]:
 def _fastest(groups: Sequence[Group], emulated: bool) -> Iterator[TableColumn]:
     """Give each group a line with its fastest cell."""
 
-    def named(group: Group, cells: Iterable[Cell]) -> str:
-        """Name cells of a group, with the loader wherever the store is named."""
-        name, alone = namer(group.cells), len({cell.pipeline for cell in group.cells}) == 1
-        loader = "store" in varying(group.cells) and alone
-        return ", ".join(f"{cell.pipeline} {name(cell)}" if loader else name(cell) for cell in cells)
-
     def slower(group: Group) -> str:
         cell, ratio = _slowest(group)
-        return "" if cell is None else f"{ratio:.1f}× {named(group, [cell])}"
+        return "" if cell is None else f"{ratio:.1f}× {namer(group.cells)(cell)}"
+
+    def tied(group: Group) -> str:
+        return ", ".join(map(namer(group.cells), group.ties))
 
     ran = [group for group in groups if group.best is not None]
     best = [group.best for group in ran if group.best is not None]
-    yield from place_columns(best, axes_shown([cell for group in groups for cell in group.cells]), whole=True)
+    yield from place_columns(best, varying([cell for group in groups for cell in group.cells]), whole=True)
     yield column(head("samples/s", emulated), best, lambda cell: value_of(cell.samples_per_s))
     yield column("against the slowest", ran, slower, 2, right=False)
-    yield column("equally fast", ran, lambda group: named(group, group.ties), 1, right=False, folds_to=14)
+    yield column("equally fast", ran, tied, 1, right=False, folds_to=14)
 
 
 def _verdicts(result: Comparison) -> Iterator[Paragraph]:
@@ -395,17 +359,20 @@ def findings(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
         yield from waits
 
 
-def sweeps(result: Comparison) -> dict[str, BatchVerdict]:
-    """Give the effect of the batch size on trainings with a loader, by the name of that."""
-    cells = [cell for cell in result.cells if cell.feed == "real"]
-    ways = varying(result.cells), axes_shown(cells)
-    names = dict([f"{label(cell, way)} {cell.pipeline}".strip() for way in ways] for cell in cells)
-    return {names[name]: verdict for name, verdict in result.batch_verdicts.items() if name in names}
-
-
-def batch_size_blocks(verdicts: Mapping[str, BatchVerdict]) -> Iterator[Block]:
-    """Make one block a loader."""
-    for number, (name, verdict) in enumerate(verdicts.items()):
+def sizes_blocks(result: Comparison, setting: Mapping[str, Any], brief: bool = False) -> Iterator[Block]:
+    """Say what the batch size did to each training with a loader; of recorded runs also that nothing is known."""
+    names = set(map(namer(result.cells, sizes=False), (cell for cell in result.cells if cell.feed == "real")))
+    told = [(name, verdict) for name, verdict in result.batch_verdicts.items() if name in names]
+    if told:
+        yield from _section(SIZES)
+    elif setting["scenario"] is None:
+        yield from (Space(), Paragraph(ONE_SIZE))
+    for number, (name, verdict) in enumerate(told[: MOST_NAMED if brief else None]):
+        if brief:
+            # The first sentence, and where a part grew the second, which names it.
+            said = ". ".join(sentence(verdict).split(". ")[: 1 + (verdict.grew is not None)]).rstrip(".")
+            yield Paragraph(line((name, "bold"), f": {said} ", (f"[{verdict.cause}]", "bold")), 1)
+            continue
         if number:
             yield Space()
         yield Sweep(name, verdict)
@@ -442,7 +409,7 @@ def _scaling_blocks(every: Sequence[studies.Curve]) -> Iterator[Block]:
 
 def curve_names(curves: Sequence[studies.Curve]) -> list[str]:
     """Name what tells each from the others beside its batch size; nothing where that is all."""
-    parts = [(curve.place, loader_of(curve.points[0].cell), curve.interconnect or "") for curve in curves]
+    parts = [(curve.place, curve.points[0].cell.loader, curve.interconnect or "") for curve in curves]
     differing = [number for number in range(3) if len({each[number] for each in parts}) > 1]
     return [" ".join(word for number in differing if (word := each[number])) for each in parts]
 
@@ -610,48 +577,36 @@ def _results_blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Blo
         yield Paragraph(toned(f"{said}, so their times are not comparable. Compare samples/s.", "yellow"), 1)
     if _emulated(setting) and not metrics:
         yield Paragraph("An emulated device learns nothing, so there is no accuracy.", 1)
-    names = varying([each.cell for each in found])
+    name = namer([each.cell for each in found], sizes=False)
     for by_size in studies.metrics_by_batch_size(found):
-        where = f"{label(by_size.cells[0], names)} {by_size.cells[0].pipeline}".strip()
         pairs = zip(by_size.cells, by_size.means, strict=True)
         figures = ", ".join(f"{mean.value:.3f} at {cell.batch_size}" for cell, mean in pairs)
         word = {True: "holds", False: "falls", None: "is undecided, as runs were not repeated"}[by_size.held]
         word = word if by_size.learnt else "says nothing after so little training"
         spread = "" if by_size.spread is None else f"; repeats differ by up to {by_size.spread:.3f}"
         metric = METRIC_HEADS.get(by_size.metric, by_size.metric)
-        yield Paragraph(f"{where}: as the batch grows, {metric} {word} ({figures}{spread}).", 1)
+        yield Paragraph(f"{name(by_size.cells[0])}: as the batch grows, {metric} {word} ({figures}{spread}).", 1)
     known = [(each, matrix) for each in found if (matrix := each.confusion) is not None]
     if known:
-        yield from _confusion(*max(known, key=lambda pair: accuracy_of(pair[0])), found, setting)
+        accuracies = [(0.0 if (mean := each.metric("accuracy")) is None else mean.value) for each, _ in known]
+        yield from _confusion(*known[accuracies.index(max(accuracies))], found, setting)
 
 
 def _results(found: Sequence[studies.CellResult], metrics: Sequence[str], emulated: bool) -> Iterator[TableColumn]:
     def seconds(mean: Range | None) -> str:
         return value_of(mean, ".0f" if mean is not None and mean.value >= 1000 else ".1f", " s")
 
-    def each_run(run: Mapping[str, Any]) -> str:
-        """Write the first figure and the time of a run."""
-        value = (run["evaluation"] or {}).get(metrics[0]) if metrics else None
-        words = [] if value is None else [f"{value:.3f}"]
-        return " ".join(words + ([] if run["train_s"] is None else [f"in {run['train_s']:.1f} s"])) or NOT_MEASURED
-
     yield from place_columns([each.cell for each in found])
     for place, name in enumerate(metrics):
         means = [each.metric(name) for each in found]
-        yield column(METRIC_HEADS.get(name, name), means, partial(value_of, form=".3f"), 4 + place if place else 0)
+        said = partial(value_of, form=".3f", ranged=not place)
+        yield column(METRIC_HEADS.get(name, name), means, said, 4 + place if place else 0)
     yield column(head("time", emulated), found, lambda each: seconds(each.train_s))
     yield column(head("samples/s", emulated), found, lambda each: value_of(each.cell.samples_per_s), 2)
     yield column("samples", found, lambda each: value_of(each.samples, ".0f"))
-    repeated = found if any(len(each.runs) > 1 for each in found) else ()
-    yield column("each run", repeated, lambda e: "\n".join(map(each_run, e.runs)), 3, right=False, folds_to=16)
 
 
-def accuracy_of(found: studies.CellResult) -> float:
-    """Give the accuracy; 0 where it was not told."""
-    return 0.0 if (mean := found.metric("accuracy")) is None else mean.value
-
-
-def class_names(found: studies.CellResult, setting: dict[str, Any]) -> list[str]:
+def _class_names(found: studies.CellResult, setting: dict[str, Any]) -> list[str]:
     """Name classes as the evaluation or the data do, otherwise by number."""
     matrix = found.confusion or []
     data = (setting.get("datasets") or {}).get(found.cell.axes.get("net")) or setting.get("dataset") or {}
@@ -668,7 +623,7 @@ def _confusion(
     setting: dict[str, Any],
 ) -> Iterator[Block]:
     """Show the confusion of the most accurate cell: classes by name in front of the rows, by number above columns."""
-    where, classes = namer([each.cell for each in found])(best.cell), class_names(best, setting)
+    where, classes = namer([each.cell for each in found])(best.cell), _class_names(best, setting)
     runs = f"{len(best.runs)} runs together" if len(best.runs) > 1 else "one run"
     yield Space()
     yield Paragraph(f"Confusion, {where}, {runs}; rows: true class, columns: predicted class", 1)

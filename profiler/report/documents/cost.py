@@ -17,9 +17,6 @@ PREEMPTIBLE = "preemptible"
 """Word in the provider of a price."""
 NOTABLE = 0.01
 """Least share of the time from which validation and checkpoints are named."""
-LEAST_USD = 0.0001
-"""Lower costs are given for more epochs than one."""
-EPOCHS_SHOWN = (1, 1_000, 1_000_000)
 
 
 def usd(amount: float | None) -> str:
@@ -55,16 +52,13 @@ def cost_blocks(cells: Sequence[Cell], setting: Mapping[str, Any]) -> Iterator[B
         return
     said, emulated = setting[SETTING], setting["device"]["kind"] == "emulated"
     target = said.get("target_accuracy")
-    epochs = epochs_shown(each.usd_per_epoch for each in costs)
-    passes = head("an epoch" if epochs == 1 else f"{epochs:,} epochs", emulated)
-
     tried = costs if target is not None and any(each.is_tried for each in costs) else ()
     columns = (
         *place_columns(cells),
         column("$/h", costs, lambda each: NOT_MEASURED if each.price is None else f"{each.price.usd_per_hour:.4g}"),
-        column(passes, costs, lambda each: usd(epochs * each.usd_per_epoch)),
+        column(head("an epoch", emulated), costs, lambda each: usd(each.usd_per_epoch)),
         column("ratio", costs, lambda each: _number(each.ratio)),
-        column(head("waiting", emulated), costs, lambda each: usd(epochs * each.waited_usd_per_epoch)),
+        column(head("waiting", emulated), costs, lambda each: usd(each.waited_usd_per_epoch)),
         column(
             f"to {target or 0:g}", tried, lambda each: _until(each.target_epochs, each.target_cost_usd, each.is_tried)
         ),
@@ -91,12 +85,6 @@ def cost_blocks(cells: Sequence[Cell], setting: Mapping[str, Any]) -> Iterator[B
         f"Ratios compare with {beside}, same net.{' Loader workers are not priced.' if workers else ''}"
     )
     yield Paragraph(toned(words, "dim"), 1)
-
-
-def epochs_shown(of_one: Iterable[float]) -> int:
-    """Choose for how many epochs to give the price, so that the cheapest is no long row of zeros."""
-    cheapest = min((usd for usd in of_one if usd > 0), default=LEAST_USD)
-    return next((many for many in EPOCHS_SHOWN if cheapest * many >= LEAST_USD), EPOCHS_SHOWN[-1])
 
 
 def _until(epochs: int | None, cost: float, tried: bool) -> str:

@@ -10,7 +10,7 @@ from typing import TypeGuard
 from ...analyse.cells.batch_size import BatchVerdict
 from ...analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD
 from ...analyse.statistics import Estimate
-from .figures import NOT_MEASURED, part_name
+from .figures import NOT_MEASURED
 
 LEAST_SHOWN = 0.01
 """A term that nowhere reaches this share of the time per sample is left out."""
@@ -79,30 +79,6 @@ def shown_parts(verdicts: Iterable[BatchVerdict]) -> list[str]:
     every = [shares(terms) for verdict in verdicts for terms in verdict.terms.values()]
     grew = {verdict.grew for verdict in verdicts}
     return [p for p in (*PARTS, UNTOLD) if p in grew or any(each.get(p, 0.0) >= LEAST_SHOWN for each in every)]
-
-
-@dataclass(frozen=True)
-class TermRow:
-    """A part of the time per sample, or the whole, over the sizes of batches."""
-
-    part: str
-    name: str
-    figures: tuple[str, ...]
-    """By size; `n/a` where not measured."""
-    change: str
-    """From the smaller of the sizes that are compared to the larger, with half its interval."""
-    grew: bool
-
-
-def rows(verdict: BatchVerdict, scale: Scale) -> list[TermRow]:
-    """Give the parts worth showing, and the whole at the end."""
-    made = []
-    for part in (*shown_parts([verdict]), TOTAL):
-        change = verdict.changes.get(part)
-        figures = tuple(scale.number(terms.get(part)) for terms in verdict.terms.values())
-        said = f"{scale.number(change, '+')} {scale.spread(change)}".rstrip()
-        made.append(TermRow(part, part_name(part), figures, said, part == verdict.grew))
-    return made
 
 
 def sentence(verdict: BatchVerdict) -> str:

@@ -99,7 +99,7 @@ def test_interconnects_workers_loaders_and_feeds_are_not_set_against_each_other(
         [cell(n, 8, rate * n, pipeline=of, feed=feed, store=store) for of, feed, store, rate in fed for n in (1, 2)]
     )
     assert [(curve.pipeline, values(curve)) for curve in known] == [(of, [1.0, 2.0]) for of, *_ in fed]
-    assert curve_names(known) == ["real lmdb naive", "synthetic"]
+    assert curve_names(known) == ["real naive", "synthetic"]
 
 
 def test_the_picture_has_a_line_a_curve_beside_the_ideal_one(tmp_path: Path) -> None:

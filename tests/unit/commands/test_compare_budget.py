@@ -92,7 +92,7 @@ def test_runs_begin_while_they_fit_and_what_was_left_out_is_said(
     shown = capsys.readouterr().out
     assert "at most 3 runs a cell" in shown
     assert notice in " ".join(shown.split())
-    assert "workers, batch 4, 8: skipped: not run: the budget of 50 s was used up" in shown
+    assert "workers at batch 4; workers at batch 8: skipped: not run: the budget of 50 s was used up" in shown
     assert main(["report", str(tmp_path / "made")]) == 0
     assert capsys.readouterr().out.strip() in shown
 

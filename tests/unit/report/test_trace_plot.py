@@ -49,7 +49,7 @@ def test_a_panel_stands_for_the_typical_run_of_a_cell(tmp_path: Path) -> None:
         Cell("none", 8, "ok", None, (RunRow(str(runs[0]), 0, analysis_of_run(runs[0])),), {"feed": "loader-only"}),
     ]
     [trace] = traces_of(compare(cells))
-    assert trace.name.endswith("caffe, batch 8")
+    assert trace.name == "caffe at batch 8"
     assert np.mean(trace.busy) == pytest.approx(100 * 50 / 110, abs=2)
 
 

@@ -4,13 +4,12 @@ for (const table of document.querySelectorAll("table.sortable")) {
   const first = [...body.rows];
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => {
-    if ("unsorted" in head.dataset) return;
     const button = document.createElement("button");
     button.type = "button";
     button.append(...head.childNodes);
     head.append(button);
     button.addEventListener("click", () => {
-      const figures = first.some((row) => "value" in row.cells[column].dataset);
+      const figures = head.classList.contains("r");
       // Figures from the largest on, words from A on; a third click brings the first order back.
       const orders = figures ? ["descending", "ascending", null] : ["ascending", "descending", null];
       const order = orders[(orders.indexOf(head.getAttribute("aria-sort")) + 1) % orders.length];
@@ -25,7 +24,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
 function sorted(rows, column, figures, sign) {
   const value = (row) => {
     const cell = row.cells[column];
-    return figures ? Number(cell.dataset.value ?? NaN) : cell.textContent.trim();
+    return figures ? parseFloat(cell.textContent) : cell.textContent.trim();
   };
   const missing = (of) => (figures ? Number.isNaN(of) : of === "");
   return [...rows].sort((one, other) => {
