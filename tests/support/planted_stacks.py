@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from support.crafted import add, steps_of
-from whyidle.analyse.where.looks import Looks
 from whyidle.record.run import open_run
 from whyidle.record.schema import HEADER_BYTES, NOT_MEASURED, STACK, ThreadState
-from whyidle.record.stacks import Call, CallStack, StackNames, read_stacks
+from whyidle.record.stacks import Call, CallStack, StackNames
 from whyidle.scenarios.planted import MS, START
 
 TORCH = "/venv/lib/python3.12/site-packages/torch"
@@ -125,8 +124,3 @@ def plant_log(run: Path, end_ns: int, every: int, log: Call) -> Path:
     rest = (FETCHING, FORWARD, FORWARD)
     at = range(START, end_ns, 10 * MS)
     return look(run, at, lambda number, _: rest[number % 3] if number % every else (MAIN, log))
-
-
-def looks_of(folder: Path) -> Looks:
-    """All looks of a recording."""
-    return Looks(open_run(folder).records(STACK), read_stacks(folder))

@@ -39,8 +39,6 @@ class SeenThread:
     tid: int
     """The kernel's."""
     stacks: Counter[CallStack] = field(default_factory=Counter)
-    before: Counter[CallStack] = field(default_factory=Counter)
-    """Those before that."""
     missed: int = 0
     """Looks that failed, because the stack changed while it was read; those at its process as a whole."""
 
@@ -87,7 +85,7 @@ def threads_of(looks: Looks | None) -> list[SeenThread]:
         since = np.arange(len(mine)) >= first
         ran = np.isin(mine.records["state"], (ThreadState.RUNS, NOT_MEASURED))
         missed = int(((mine.records["stack"] == NOT_MEASURED) & ran & since).sum())
-        found.append(SeenThread(pid, tid, _counted(mine.kept(since)), _counted(mine.kept(~since)), missed))
+        found.append(SeenThread(pid, tid, _counted(mine.kept(since)), missed))
     return [thread for thread in found if thread.stacks]
 
 

@@ -16,7 +16,7 @@ from ..run.loader_stats import BUSY, HEAVILY_QUEUED_PCT
 from ..run.stall_breakdown import UNTOLD
 from ..run.trends import growing
 from ..shares import MOSTLY, NEARLY_ALL
-from ..where.own_loop import EVALUATING, MAKING, OwnLoop
+from ..where.own_loop import EVALUATING, MAKING
 from .claim import Piece
 from .wait import INPUT, is_pickled
 
@@ -104,19 +104,13 @@ def behind_the_host(facts: Facts) -> dict[Piece, float]:
 
 
 def own_pieces(facts: Facts) -> dict[Piece, float]:
-    """Return what of the time that no clock tells apart goes to making batches, and to evaluating,
-    ns, but for what grew as the run went on; nothing where stacks do not tell."""
-    loop, pieces = facts.own_loop, {}
-    for piece, kind in ((Piece.OWN_MAKING, MAKING), (Piece.OWN_EVALUATING, EVALUATING)):
-        if loop is not None:
-            grown = grown_ns(facts, UNTOLD) if kind == loop.grows else 0.0
-            pieces[piece] = max(0.0, own_ns(facts, loop, kind) - grown)
-    return pieces
-
-
-def own_ns(facts: Facts, loop: OwnLoop, kind: str) -> float:
-    """Return what a kind of work takes of the time that no clock tells apart, ns."""
-    return loop.shares[kind].value * facts.untold_share * facts.parts.wall_ns
+    """Return what of the time that no clock tells apart goes to making batches, and to evaluating, ns, but for what
+    grew as the run went on; nothing where stacks do not tell."""
+    if facts.own_loop is None:
+        return {}
+    left = max(0.0, facts.untold_share * facts.parts.wall_ns - grown_ns(facts, UNTOLD))
+    kinds = {Piece.OWN_MAKING: MAKING, Piece.OWN_EVALUATING: EVALUATING}
+    return {piece: facts.own_loop.shares[kind].value * left for piece, kind in kinds.items()}
 
 
 def degraded_link(facts: Facts) -> PcieLink | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..run.facts import Facts
@@ -9,7 +10,7 @@ from ..run.host_gaps import Outside
 from ..run.loader_stats import BUSY
 from ..run.stall_breakdown import TOTAL, UNTOLD
 from ..run.startup import COMPILING, FIRST_FETCH, IMPORTS, SET_UP, SKIPPING
-from ..run.trends import JUMPS, Trend, growing
+from ..run.trends import Trend, growing
 from ..shares import MOSTLY, NEARLY_ALL
 from ..statistics import Estimate
 from ..where import selection
@@ -20,7 +21,7 @@ from .claim import Claim, Piece, cause
 from .finding import Evidence, Next
 from .input_batches import PERSISTENT, persistence
 from .input_supply import serial
-from .pieces import own_ns, restarts
+from .pieces import restarts
 from .windows import of_validation
 
 
@@ -28,8 +29,6 @@ from .windows import of_validation
 class RunThresholds:
     """Thresholds of what is about the run as a whole: shares, 0..1."""
 
-    memory_grows: float = 1.1
-    """Memory at the end over that at the beginning, from which it is said to grow."""
     told: float = 0.01
     """Share of the time before the first step from which a stage of it is told."""
     named: float = 0.2
@@ -169,49 +168,40 @@ _GROWING = {
 
 @cause("run.slowing", Piece.GROWING, lines=Lines(selection.growing_part))
 def slowing(claim: Claim) -> None:
-    """A part of the steps grows, or jumps, as the run goes on, at constant shapes.
+    """A part of the steps grows as the run goes on, at constant shapes.
 
     Time beyond the part's level at the beginning of the run is claimed; where that is less than
     most of the part, the part's own cause leads.
     """
-    facts, memory = claim.facts, claim.facts.memory_grew
+    facts = claim.facts
     # Parts that grow by themselves, the largest growth first.
     grown = [(each, each.grown) for each in facts.trends if each.part != TOTAL and each.grown is not None]
     grown = sorted((each for each in grown if each[1].value > 0), key=lambda each: -each[1].value)
     if not grown:
         return
     first = grown[0][0]
-    jumps, where = first.shape == JUMPS, "per stretch" if first.part == "boundary" else "per step"
+    where = "per stretch" if first.part == "boundary" else "per step"
     others = "".join(f", and {_GROWING[each.part][0]} from {_levels(each)}" for each, _ in grown[1:])
-    since = "" if first.since is None else f" {'at' if jumps else 'from'} step {first.since}{'' if jumps else ' on'}"
-    loop = _loop_told_apart(facts, first.part)
+    since = "" if first.since is None else f" from step {first.since} on"
     claim.says(
-        f"The training slows down as it runs: {_GROWING[first.part][0]} {'jumps' if jumps else 'grows'} from "
+        f"The training slows down as it runs: {_GROWING[first.part][0]} grows from "
         f"{_levels(first)} {where}{since}{others}. The growth costs {claim.percent()} of the time.",
-        0.6 if jumps else 0.85,
-        where=() if loop is None else loop.lines.get(loop.grows, ()),
+        0.85,
     )
     for trend, by in grown:
-        name, whole, loop = _GROWING[trend.part][0], _whole_ns(facts, trend.part), _loop_told_apart(facts, trend.part)
+        name, whole = _GROWING[trend.part][0], _whole_ns(facts, trend.part)
         claim.shows(
             Evidence(f"{name.capitalize()}, first fifth", trend.first_ms, f"ms {where}"),
             Evidence(f"{name.capitalize()}, last fifth", trend.last_ms, f"ms {where}", f"{trend.first_ms:.1f} ms"),
             Evidence(f"Growth of {name} in 1,000 steps", trend.slope.value, "ms", "near 0 ms"),
             Evidence(f"Growth of {name} in 1,000 steps, lower bound", trend.slope.low, "ms", "below 0 ms"),
         )
-        share, of = 100 * by.value / whole if whole else None, name if loop is None else loop.grows
-        claim.shows(Evidence(f"Growth as a share of {of}", share, "%", "near 0 %"))
-        change = _GROWING[trend.part][1]
-        if memory is not None and memory[1] > RUN.memory_grows * memory[0]:
-            first_mb, last_mb = memory[0] / 1e6, memory[1] / 1e6
-            change += f" (memory grows too, from {first_mb:.0f} to {last_mb:.0f} MB: something is kept)"
+        share = 100 * by.value / whole if whole else None
+        claim.shows(Evidence(f"Growth as a share of {name}", share, "%", "near 0 %"))
         # If it grows no further, half to all of what grew is gone: it stays at its bound.
         least, likely = 0.5 * by.low / by.high, 0.9 * by.value / by.high
-        claim.advise(change, "bound", min(by.high, 0.99 * facts.parts.wall_ns), least=least, likely=likely)
-    if memory is not None:
-        claim.shows(
-            Evidence("Memory of the training's processes, first fifth", memory[0], "bytes"),
-            Evidence("Memory of the training's processes, last fifth", memory[1], "bytes", "about the same"),
+        claim.advise(
+            _GROWING[trend.part][1], "bound", min(by.high, 0.99 * facts.parts.wall_ns), least=least, likely=likely
         )
 
 
@@ -229,18 +219,8 @@ def kin_of_growth(facts: Facts) -> str:
 
 
 def _whole_ns(facts: Facts, part: str) -> float:
-    """Return what the part takes of which something grows: where clocks tell no parts apart, what
-    the stack tells of it."""
-    if part != UNTOLD:
-        return float(getattr(facts.parts, f"{part}_ns"))
-    loop = _loop_told_apart(facts, part)
-    return float(facts.parts.wall_ns) if loop is None else own_ns(facts, loop, loop.grows)
-
-
-def _loop_told_apart(facts: Facts, part: str) -> OwnLoop | None:
-    """Return, where clocks tell no parts apart, the loop whose stack tells which of its work grows."""
-    loop = facts.own_loop
-    return loop if part == UNTOLD and loop is not None and loop.grows else None
+    """Return what the part takes of which something grows; where clocks tell no parts apart, all of the time."""
+    return float(facts.parts.wall_ns if part == UNTOLD else getattr(facts.parts, f"{part}_ns"))
 
 
 def _levels(trend: Trend) -> str:
@@ -249,11 +229,37 @@ def _levels(trend: Trend) -> str:
 
 # Time outside the steps.
 
-_MOSTLY = {
-    "evaluating": "on validation that computes",
-    "saving": "on saving checkpoints",
-    "ending": "at the ends of epochs, where workers that live for one epoch are stopped",
+_OUTSIDE_PARTS = {
+    "evaluating": (
+        "on validation that computes",
+        "Validate less often, or on a part of the data",
+        "less_often",
+        0.8,
+    ),
+    "saving": (
+        "on saving checkpoints",
+        "Save less often, or beside the training: use `torch.distributed.checkpoint.async_save`, or copy the state to "
+        "host memory and write it in another process",
+        "less_often",
+        0.8,
+    ),
+    "ending": (
+        "at the ends of epochs, where workers that live for one epoch are stopped",
+        "Set `persistent_workers=True` in a DataLoader that is created once, before the loop over epochs; what remains "
+        "of this time is the program's own",
+        "settings",
+        0.7,
+    ),
+    "rest": (
+        "",
+        "Look at what runs between the steps and at the end of an epoch; "
+        '`with whyidle.phase("name"):` around a part of it measures that part',
+        "less_often",
+        0.95,
+    ),
 }
+"""Parts of the time outside the steps: in words, what to change, the kind of change, and the share that it takes away,
+as expected. What a validation waits for has advice of its own."""
 
 
 _OUTSIDE = Lines(selection.outside, worth=WORTH_A_LINE, spared=selection.time_only, part="boundary")
@@ -275,8 +281,8 @@ def boundary(claim: Claim) -> None:
         why = "" if claim.validation is None else claim.validation.title.partition(": ")[2].rstrip(".")
         why = "mostly for the one start of its workers" if evaluation.started_once else why
         mostly = f", most of it on validation that waits for data{f': {why}' if why else ''}"
-    elif most in _MOSTLY:
-        mostly = f", most of it {_MOSTLY[most]}"
+    elif most != "rest":
+        mostly = f", most of it {_OUTSIDE_PARTS[most][0]}"
     elif outside.named and evaluation is None and not outside.saves:
         mostly = f", part of it in {outside.named[0][0]}"
     claim.says(
@@ -339,38 +345,7 @@ def _shows_outside(claim: Claim, outside: Outside, parts: dict[str, float]) -> N
             claim.shows(Evidence(f"Part of it: {what}", 100 * share, "%"))
 
 
-def _outside_changes(claim: Claim, outside: Outside, parts: dict[str, float], largest: str) -> tuple[Next, ...]:
-    evaluate = claim.removing(
-        "Validate less often, or on a part of the data",
-        "less_often",
-        parts["waiting"] + parts["evaluating"],
-        likely=0.8,
-    )
-    changes: dict[str, Next | None] = {
-        "waiting": _validation_waits(claim, outside, parts["waiting"]),
-        "evaluating": evaluate,
-        "saving": claim.removing(
-            "Save less often, or beside the training: use `torch.distributed.checkpoint.async_save`, or copy the state "
-            "to host memory and write it in another process",
-            "less_often",
-            parts["saving"],
-            likely=0.8,
-        ),
-        "ending": claim.removing(
-            "Set `persistent_workers=True` in a DataLoader that is created once, before the loop over epochs; what "
-            "remains of this time is the program's own",
-            "settings",
-            parts["ending"],
-            likely=0.7,
-            settings=PERSISTENT,
-        ),
-        "rest": claim.removing(
-            "Look at what runs between the steps and at the end of an epoch; "
-            '`with whyidle.phase("name"):` around a part of it measures that part',
-            "less_often",
-            parts["rest"],
-        ),
-    }
+def _outside_changes(claim: Claim, outside: Outside, parts: dict[str, float], largest: str) -> Iterator[Next]:
     least = {"ending": 1.0, largest: 0.0}
     named = (name for name in parts if parts[name] >= least.get(name, RUN.named * claim.ns))
     names = sorted(named, key=lambda name: -parts[name])
@@ -379,7 +354,14 @@ def _outside_changes(claim: Claim, outside: Outside, parts: dict[str, float], la
         names.sort(key=lambda name: name == "waiting")
     if largest == "waiting" and "evaluating" not in names:
         names.append("evaluating")
-    return tuple(change for change in map(changes.__getitem__, names) if change is not None)
+    for name in names:
+        if name != "waiting":
+            _, change, kind, likely = _OUTSIDE_PARTS[name]
+            ns = parts["waiting"] + parts["evaluating"] if name == "evaluating" else parts[name]
+            settings = PERSISTENT if name == "ending" else None
+            yield claim.removing(change, kind, ns, likely=likely, settings=settings)
+        elif (lacking := _validation_waits(claim, outside, parts[name])) is not None:
+            yield lacking
 
 
 def _validation_waits(claim: Claim, outside: Outside, ns: float) -> Next | None:

@@ -145,7 +145,7 @@ def _span(steps: RecordFile | None) -> tuple[int, int]:
 def _without_those_that_left(ranks: list[RankProcess]) -> list[RankProcess]:
     """With `killed` taken back of ranks that came to their end, and left by `os._exit(0)`, which ends no recording.
 
-    The command of the run ended with 0, and hands on how its trainings ended: it is the training itself, or a launcher.
+    The command of the run ended with 0, and hands on how its trainings ended: it is Python, or a launcher.
     Anything else, such as a script of a shell, may have ended well though its training was killed; and a rank that ran
     fewer steps than the others did not end with them.
     """
@@ -156,29 +156,15 @@ def _without_those_that_left(ranks: list[RankProcess]) -> list[RankProcess]:
     def left(rank: RankProcess) -> bool:
         if (rank.run.info.get("ended") or {}).get("exit_code") != 0 or most - rank.steps > LEAST_MORE_STEPS:
             return False
-        return len(ranks) > 1 or rank.launched or _is_command_itself(rank)
+        command = rank.run.info.get("command")
+        itself = (
+            isinstance(command, list)
+            and command
+            and (command == rank.argv or Path(str(command[0])).name.startswith("python"))
+        )
+        return len(ranks) > 1 or rank.launched or bool(itself)
 
     return [replace(rank, killed=rank.killed and not left(rank)) for rank in ranks]
-
-
-def _is_command_itself(rank: RankProcess) -> bool:
-    """Whether the run's command is this process: `python [options] SCRIPT …`, `python -m MODULE …`, or a script."""
-    command, argv = rank.run.info.get("command"), rank.argv
-    if not isinstance(command, list) or not isinstance(argv, list) or not argv:
-        return False
-    command, argv = [str(word) for word in command], [str(word) for word in argv]
-    if command == argv:
-        return True
-    before = len(command) - len(argv)
-    if before < 1 or command[before + 1 :] != argv[1:] or not Path(command[0]).name.startswith("python"):
-        return False
-    options = command[1:before]
-    # Of a module Python itself puts the path of its file in place of the name.
-    if options and options[-1] == "-m":
-        options = options[:-1]
-    elif command[before] != argv[0]:
-        return False
-    return all(option.startswith("-") and option != "-m" for option in options)
 
 
 def wall_ns(pair: Any) -> int | None:

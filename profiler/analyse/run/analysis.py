@@ -27,7 +27,6 @@ from ..where.located import found_with
 from ..where.looks import looks_at
 from .facts import Facts, facts_of
 from .resource_usage import Sampled, WorkerDeath, deaths_of, kills_of, look_notes, quality_notes, sampled
-from .stall_breakdown import disagreeing
 from .window import Window, flagged, lasting, under_way
 
 LEAST_DISAGREEMENT_PCT = 20
@@ -37,8 +36,6 @@ MOST_UNCERTAIN_NS = 100_000
 """How far the device's clock may be off the host's before that is said."""
 MOST_UNMARKED = 0.1
 """Waits for the device that have no stamps of its own, a step, from which that is said."""
-MOST_DISAGREEING = 0.01
-"""Share of the steps whose stamps may contradict the device unsaid, by the scheduler's doing."""
 LEAST_DOUBTFUL = 0.05
 """Share of the steps of which a part of the time is not known, from which that is said."""
 MOST_PHASES = 8
@@ -101,12 +98,6 @@ def warnings_of(facts: Facts) -> Iterator[str]:
         yield (
             f"The offset of the device's clock is known only to {facts.clock_uncertainty_ns / 1e3:.0f} µs: the waits "
             "of each step may be off by as much."
-        )
-    contradicted = disagreeing(window)
-    if contradicted > max(1, MOST_DISAGREEING * len(window.steps)):
-        yield (
-            f"In {contradicted} of {len(window.steps)} steps, the device's clock and its reports of being done "
-            "differ by more than 1 ms: the idle time of each such step may be off by as much."
         )
     utilisation, span = facts.sampled.utilisation_pct, 100 * parts.stepping_share
     if facts.device_kind != "cuda" or not facts.told_apart:

@@ -53,7 +53,7 @@ def doubtful_steps(window: Window, events: Records, parts: Partition) -> str:
     # What the compiler does in a step is no work of it.
     looked = per_step(window, under_way(lasting(events, EventKind.COMPILE))) == 0
     looked &= (steps["device_end_ns"] != NOT_MEASURED) | np.bool_(not window.queued)
-    computing = per_step(window, parts.computing)
+    computing = per_step(window, parts.when["compute"])
     lengths = computing[looked]
     # Half of the whole time lies in steps that are no longer than the longest.
     if not lengths.any() or not (lengths * MOST_TIMES < lengths.max()).any():
@@ -168,8 +168,6 @@ class Facts:
     """How the parts of a step change as the run goes on; empty of a run with too few steps."""
     startup: Startup | None = None
     """The time before the first step was over."""
-    memory_grew: tuple[float, float] | None = None
-    """Memory of the training's processes at the beginning and at the end of the window, bytes."""
     wasted: loader_stats.WastedSamples | None = None
     """Samples made for nothing."""
     handed: loader_stats.HandedOver | None = None
@@ -350,8 +348,7 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
         handed=loader_stats.handed_over_of(contents, window.all_steps),
         memory=resource_usage.memory_growth_of(window, host, run.records(schema.MEMORY), set_workers, info),
     )
-    trends, memory = trends_of(facts, batches, device, host)
-    return replace(facts, trends=trends, memory_grew=memory)
+    return replace(facts, trends=trends_of(facts, batches, device, host))
 
 
 def _window(run: Run, mine: Writer, events: Records) -> tuple[Window | None, int, Records]:

@@ -37,9 +37,6 @@ GAP_NS = 100_000
 """Idle stretch of the device that counts as a gap, at least: shorter ones are launch latency."""
 TOLERANCE_NS = 100_000
 """Time from queueing a mark to the device's reaching it, from which it was at work meanwhile."""
-CLOCKS_APART_NS = 1_000_000
-"""Time by which the device's stamps may differ from its own word about being done: a clock reading and, now and
-then, the scheduler lie between."""
 LEAST_APART_S = 0.5
 """Seconds from a counter's first reading to its last, from which they tell its rise."""
 EXPLAINED = 0.6
@@ -83,33 +80,16 @@ class Partition:
     """Steps whose device stamps are missing for no known reason."""
     unmarked_waits: int
     """Waits for the device with host stamps only: idling within a step counts as computing there."""
-    loading: Intervals = field(repr=False, compare=False)
-    """When the device idled behind a fetch, where that was seen."""
-    computing: Intervals = field(repr=False, compare=False)
-    """When the device computed, where that was seen."""
-    hosting: Intervals = field(repr=False, compare=False)
-    """When the device idled behind other work of the host."""
-    syncing: Intervals = field(repr=False, compare=False)
-    """When the device idled behind a synchronising call."""
-    outside: Intervals = field(repr=False, compare=False)
-    """When the device idled outside the steps."""
-    copying: Intervals = field(default_factory=lambda: EMPTY, repr=False, compare=False)
-    """When the device idled behind a copy."""
+    when: dict[str, Intervals] = field(repr=False, compare=False)
+    """Part → when the device did that, in the steps that were looked at; `input`: idled behind a fetch."""
     sampling: Intervals = field(default_factory=lambda: EMPTY, repr=False, compare=False)
-    """Part of `loading` in which a sampler worked, in the training's thread."""
+    """Stretches of `input` in which a sampler worked, in the training's thread."""
     gil_ns: int = 0
     """Part of the host's time in which the training waited for Python's global lock."""
 
     def condensed(self) -> Partition:
         """It with sums and gaps, and nothing of when they were."""
-        when = ("loading", "computing", "hosting", "syncing", "outside", "copying", "sampling")
-        return Partition(**vars(self) | dict.fromkeys(when, EMPTY))
-
-    @property
-    def when(self) -> dict[str, Intervals]:
-        """When the device did what each part is, in the steps that were looked at."""
-        device = {"compute": self.computing, "input": self.loading, "copy": self.copying}
-        return device | {"sync": self.syncing, "host": self.hosting, "boundary": self.outside}
+        return replace(self, when=dict.fromkeys(PARTS, EMPTY), sampling=EMPTY)
 
     def of_all_steps(self, part: str, seen: float) -> float:
         """Scale some of a part's seen time to all steps."""
@@ -176,14 +156,9 @@ def partition(window: Window, events: Records, pauses: Records) -> Partition:
 
     first_fetch_ns = total(intersect(loading, firsts))
     sampling = intersect(loading, under_way(lasting(events, EventKind.SAMPLER)))
-    seen = {
-        "compute": total(computing),
-        "input": total(loading),
-        "copy": total(copying) + total(calling),
-        "sync": total(syncing),
-        "host": total(left),
-        "boundary": total(outside),
-    }
+    when = {"compute": computing, "input": loading, "copy": union_of(copying, calling)}
+    when |= {"sync": syncing, "host": left, "boundary": outside}
+    seen = {part: total(spans) for part, spans in when.items()}
     ordinary = seen | {"boundary": 0, "input": seen["input"] - first_fetch_ns}
     shared_out = _share_out(total(unseen), ordinary)
     grow = 1 + total(unseen) / max(1, sum(ordinary.values()))
@@ -203,12 +178,7 @@ def partition(window: Window, events: Records, pauses: Records) -> Partition:
         gaps_ns=gaps_ns,
         unresolved_steps=unresolved,
         unmarked_waits=int(((pauses["what"] == PauseKind.SYNC) & (pauses["device_end_ns"] == NOT_MEASURED)).sum()),
-        loading=loading,
-        computing=computing,
-        hosting=left,
-        syncing=syncing,
-        outside=outside,
-        copying=union_of(copying, calling),
+        when=when,
         sampling=sampling,
     )
 
@@ -350,26 +320,6 @@ def _so_far(amounts: npt.NDArray[np.int64] | Mask) -> Stamps:
     return np.concatenate(([0], np.cumsum(amounts)))
 
 
-def disagreeing(window: Window) -> int:
-    """How many steps of the window contradict, by their device stamps, what the device itself said around the fetch.
-
-    Drained means that the step before had ended; not drained, that it had not. Both are told without any clock, so
-    they check the alignment of the device's clock to the host's.
-    """
-    # The step before the window's first tells of that one, too.
-    steps = window.all_steps[-len(window.steps) - 1 :]
-    follows = np.flatnonzero(np.diff(steps["step"]) == 1)
-    ended, after = steps["device_end_ns"][follows], steps[follows + 1]
-    usable = (ended != NOT_MEASURED) & flagged(after, StepFlag.DRAINED_KNOWN)
-    ended, after = ended[usable], after[usable]
-    wrong = np.zeros(len(after), dtype=bool)
-    for flag, asked in ((StepFlag.DRAINED_AT_ENTRY, "fetch_begin_ns"), (StepFlag.DRAINED_AT_EXIT, "fetch_end_ns")):
-        drained, late = flagged(after, flag), ended - after[asked]
-        contradicts = (drained & (late > CLOCKS_APART_NS)) | (~drained & (late < -CLOCKS_APART_NS))
-        wrong |= (after[asked] != NOT_MEASURED) & contradicts
-    return int(wrong.sum())
-
-
 def running_of(span: Lengths, cpu: Lengths, fetch_ns: Lengths | Stamps | None = None) -> float:
     """Share of its own time (see `own_time`) in which the training's thread ran, 0..1; the median over the steps. NaN
     where that was not measured.
@@ -486,13 +436,13 @@ def _with_gil(parts: Partition, gil: Gil, window: Window) -> Partition:
     is more than the time behind the loop is taken from the computation: a training that waits does not compute.
     """
     begin, end = window.steps["fetch_begin_ns"], window.steps["step_end_ns"]
-    behind = covered(parts.hosting, begin, end).astype(np.float64)
+    behind = covered(parts.when["host"], begin, end).astype(np.float64)
     may_sleep = (behind >= NEARLY_ALL * gil.waited) & (gil.others < EXPLAINED * (end - begin))
     waited = np.where(may_sleep, 0.0, gil.waited)
     of_gap = round(parts.of_all_steps("host", float(np.minimum(behind, waited).sum())))
     if window.queued:
         return replace(parts, gil_ns=min(parts.host_ns, of_gap))
-    computing = covered(parts.computing, begin, end).astype(np.float64)
+    computing = covered(parts.when["compute"], begin, end).astype(np.float64)
     of_computing = float(np.minimum(computing, np.maximum(0.0, waited - behind)).sum())
     moved = min(parts.compute_ns, round(parts.of_all_steps("compute", of_computing)))
     host_ns = parts.host_ns + moved

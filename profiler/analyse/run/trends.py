@@ -40,14 +40,10 @@ MORE_FOREIGN_CPUS = 0.5
 """CPUs that other programs take more than at first, from which they may slow steps down."""
 NEARLY_FULL_PCT = 80.0
 """CPU time of the machine in use, in percent, below which other programs leave CPUs over."""
-MORE_STEAL_PCT = 10.0
-"""Points by which the hypervisor takes more of the machine's time than at the beginning."""
 SLOWER_CLOCK = 0.97
 """The device's clock over that of the beginning, below which it is why computing takes longer."""
 MAKING_GROWS = 1.05
 """Making a batch over what it took at the beginning, up to which it does not grow."""
-NEAR_AN_EPOCH = 0.03
-"""Share of the run's steps by which a jump of epochs may lie beside an epoch's begin."""
 
 
 LEAST_STEPS = 100
@@ -58,17 +54,13 @@ LEAST_STRETCHES = 8
 """Stretches outside the steps, from which their lengths have a trend."""
 RISES_ALL_ALONG = 0.6
 """Kendall's tau of blocks that rise all along, at least. Two flat levels have 0.5."""
-LEAST_JUMP = 0.3
-"""How much longer a step is after a jump, at least, as a share of what it was before."""
-LEAST_SIDE = 0.2
-"""Share of the blocks on each side of a jump, at least."""
 ARRIVES = 0.5
 """Share of a part's growth by which the whole step grows, unless another part gets shorter."""
 CARRIED = 0.3
 """Share of the growth within epochs, and from each to the next: else it is order or kind."""
 MANY_EPOCHS = 8
 """From so many on, epochs that rise one after the other are no different kinds."""
-FLAT, FALLS, GROWS, JUMPS, RISES = "flat", "falls", "grows", "jumps", "rises"
+FLAT, FALLS, GROWS, RISES = "flat", "falls", "grows", "rises"
 """What a part does. `rises`: by what something else explains, or not surely."""
 
 
@@ -86,7 +78,7 @@ class Trend:
     """ms that a step grows in a thousand steps, with its 95 % interval."""
     shape: str
     since: int | None = None
-    """The step from which on it rises, or at which it jumps; `None` where it does neither."""
+    """The step from which on it rises; `None` where it does not."""
     grown: Estimate | None = None
     """Time beyond the level of the run's beginning, ns; `None`: no growth by itself."""
     why: str = ""
@@ -113,17 +105,6 @@ class _Series:
         return np.asarray(self.numbers.reshape(-1, self.block).mean(axis=1))
 
 
-@dataclass(frozen=True)
-class _Change:
-    """How blocks rise: from `at` on, from `level`, at a slope or in a jump."""
-
-    at: int
-    level: float
-    jump: bool
-    misses: float
-    """Sum of the squares that it leaves."""
-
-
 class _Surroundings:
     """What is known of a process's run beside its steps, at its beginning and its end. Figures that are not are NaN."""
 
@@ -143,21 +124,6 @@ class _Surroundings:
         """Why a part may have risen, other than by growing; empty where nothing is known to."""
         return next((words for words, parts in self._explanations if part in parts), "")
 
-    def explains_jump(self, part: str, step: int) -> str:
-        """The same of a part that jumps at a step, of which more has to be known."""
-        steps = self.facts.window.steps["step"]
-        begins = steps[self.facts.window.firsts]
-        if len(begins) and np.abs(begins - step).min() <= NEAR_AN_EPOCH * float(steps[-1] - steps[0]):
-            return "at the start of an epoch"
-        if part not in ("input", "host"):
-            return "in a jump"
-        return "in a jump, beside programs that were not seen" if isnan(self._more_foreign_cpus) else ""
-
-    def memory(self) -> tuple[float, float] | None:
-        """Memory of the processes at the beginning and at the end, bytes; `None`: not known."""
-        means = (self._means(self._host, name) for name in ("tree_pss_bytes", "tree_rss_bytes"))
-        return next((each for each in means if not isnan(sum(each))), None)
-
     def _told(
         self, ends: Sequence[Records], busy_pct: float, batches: Records, device: Records
     ) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -173,9 +139,6 @@ class _Surroundings:
             yield "as batches get larger", every
         if self._more_foreign_cpus > MORE_FOREIGN_CPUS and busy_pct > NEARLY_FULL_PCT:
             yield "as other programs take more CPU time", every
-        one, other = self._means(self._host, "steal_pct")
-        if other - one > MORE_STEAL_PCT:
-            yield "as the hypervisor takes more CPU time", every
         # Most of what steps take longer is the training's thread ready to run: on a machine full from the beginning,
         # programs that come take no more of it, but turns. Both stretches have as many steps.
         length, later = (float(end - begin) for begin, end in self._when)
@@ -216,10 +179,8 @@ class _Surroundings:
         return one, other
 
 
-def trends_of(
-    facts: Facts, batches: Records, device: Records, host: Records
-) -> tuple[tuple[Trend, ...], tuple[float, float] | None]:
-    """(the trend of each part, the whole step's last; memory of the processes at the beginning and at the end, bytes)
+def trends_of(facts: Facts, batches: Records, device: Records, host: Records) -> tuple[Trend, ...]:
+    """Return the trend of each part, the whole step's last.
 
     Nothing of a run with too few steps, or whose first were not looked at. `batches`: those of the loader that trains.
     """
@@ -228,7 +189,7 @@ def trends_of(
     counts = (end > begin) & ~flagged(window.steps, StepFlag.FIRST_OF_EPOCH | StepFlag.NEW_SHAPE)
     block = _block_length((end - begin)[counts])
     if block is None or window.all_steps["step"][0] != 0:
-        return (), None
+        return ()
     kept = np.flatnonzero(counts)[int(counts.sum()) % block :]
     around = _Surroundings(facts, batches, device, host, kept)
     begin, end = begin[kept], end[kept]
@@ -241,8 +202,8 @@ def trends_of(
     whole = _trend(facts, around, TOTAL, _Series(numbers, whole_ns, block, first))
     named = [_trend(facts, around, part, _Series(numbers, ns, block, first), whole) for part, ns in values.items()]
     outside = _outside(facts, around)
-    told = [*(each for each in named if each.first_ms or each.last_ms), *([outside] if outside else []), whole]
-    return tuple(told), around.memory()
+    told = (each for each in named if each.first_ms or each.last_ms)
+    return *told, *([outside] if outside else []), whole
 
 
 def _block_length(lengths: Stamps) -> int | None:
@@ -263,31 +224,23 @@ def _trend(facts: Facts, around: _Surroundings, part: str, series: _Series, whol
     slope, tau, told = _told(part, series)
     if told.shape == FALLS:
         return told
-    change = _change(series)
-    before, after = series.blocks[: change.at], series.blocks[change.at :]
-    jumps, rises = False, slope.above_zero and tau >= RISES_ALL_ALONG
-    if change.jump:
-        # Two levels that keep apart, well inside the run.
-        inside = min(len(before), len(after)) >= LEAST_SIDE * len(series.blocks)
-        jumps = inside and bool(after.min() > before.max() and after.mean() > (1 + LEAST_JUMP) * before.mean())
-    elif not rises and len(after) >= LEAST_BLOCKS:
+    at, level = _change(series)
+    rises = slope.above_zero and tau >= RISES_ALL_ALONG
+    if not rises and len(series.blocks) - at >= LEAST_BLOCKS:
         # All along from somewhere in the run. Where that is was looked for, so it has to be clearer.
-        later, later_tau = theil_sen(series.times[change.at :], after)
+        later, later_tau = theil_sen(series.times[at:], series.blocks[at:])
         rises = later.above_zero and later_tau >= NEARLY_ALL
-    if not jumps and not (rises and told.last_ms > told.first_ms):
+    if not rises or told.last_ms <= told.first_ms:
         return told
-    since = int(series.numbers[change.at * series.block])
-    told = replace(told, shape=RISES, since=since)
+    told = replace(told, shape=RISES, since=int(series.numbers[at * series.block]))
     if whole is not None and whole.since is None and whole.slope.value < ARRIVES * told.slope.value:
         return replace(told, why="another part falls")
     why = around.explains(part)
-    if not why and jumps:
-        why = around.explains_jump(part, since)
-    elif not why and not _goes_on(facts, around.kept, series, slope.value):
+    if not why and not _goes_on(facts, around.kept, series, slope.value):
         why = "with the epochs' order or kind"
     if why:
         return replace(told, why=why)
-    beyond = float((series.values - change.level)[change.at * series.block :].sum())
+    beyond = float((series.values - level)[at * series.block :].sum())
     seen = max(0.0, beyond) / max(1.0, float(series.values.sum()))
     if part in (TOTAL, UNTOLD):
         most = facts.parts.wall_ns - facts.parts.boundary_ns
@@ -297,33 +250,29 @@ def _trend(facts: Facts, around: _Surroundings, part: str, series: _Series, whol
         most = max(0, int(getattr(facts.parts, f"{part}_ns")) - rare)
     grown = min(float(most), seen * most)
     reach = (0.7, 1.0)
-    if slope.above_zero and not jumps:
+    if slope.above_zero:
         reach = slope.low / slope.value, min(2.0, slope.high / slope.value)
     bounds = Estimate(grown, grown * reach[0], min(float(most), grown * max(1.0, reach[1])))
-    return replace(told, shape=JUMPS if jumps else GROWS, grown=bounds)
+    return replace(told, shape=GROWS, grown=bounds)
 
 
-def _change(series: _Series) -> _Change:
-    """A level and then a slope, or a level and then another one, whichever leaves less. The level is that of the
-    window's begin, and no less than the first blocks tell."""
+def _change(series: _Series) -> tuple[int, float]:
+    """Find (the block from which on the others rise, the level that they rise from): a level and then a slope, where
+    that fits best. The level is that of the window's begin, and no less than the first blocks tell."""
     blocks, times = series.blocks, series.times
     number = len(blocks)
     before = times[0] - series.begin
     at_first = max(0.0, float(blocks[2] - blocks[0]) / float(times[2] - times[0]))
     least = max(0.0, float(blocks[: max(3, number // 7)].min()) - at_first * before)
-    found: list[_Change] = []
-    for at in range(0, number - 3):
+    found: list[tuple[float, int, float]] = []
+    for at in range(number - 3):
         rising = np.maximum(0.0, times - times[at])
         design = np.stack((np.ones(number), rising), axis=1)
         fitted, *_ = np.linalg.lstsq(design, blocks, rcond=None)
         misses = float(((blocks - design @ fitted) ** 2).sum())
         level = float(fitted[0]) - (float(fitted[1]) * before if at == 0 else 0.0)
-        found.append(_Change(at, max(least, level), False, misses))
-    for at in range(2, number - 1):
-        before, after = blocks[:at], blocks[at:]
-        misses = float(((before - before.mean()) ** 2).sum() + ((after - after.mean()) ** 2).sum())
-        found.append(_Change(at, float(before.mean()), True, misses))
-    return min(found, key=lambda each: each.misses)
+        found.append((misses, at, max(least, level)))
+    return min(found)[1:]
 
 
 def _goes_on(facts: Facts, kept: Stamps, series: _Series, slope: float) -> bool:
@@ -355,23 +304,23 @@ def _goes_on(facts: Facts, kept: Stamps, series: _Series, slope: float) -> bool:
 
 def _outside(facts: Facts, around: _Surroundings) -> Trend | None:
     """Find the trend of the stretches outside the steps; `None`: too few of them."""
-    outside, steps = facts.parts.outside, facts.window.steps
+    outside, steps = facts.parts.when["boundary"], facts.window.steps
     # A stretch is what lies between two steps, whatever it consists of.
     groups = np.searchsorted(steps["step_end_ns"], outside[:, 0], side="right")
-    found, at = np.unique(groups, return_inverse=True)
+    found, which = np.unique(groups, return_inverse=True)
     if len(found) < LEAST_STRETCHES:
         return None
-    lengths: Values = np.bincount(at, (outside[:, 1] - outside[:, 0]).astype(float)).astype(float)
+    lengths: Values = np.bincount(which, (outside[:, 1] - outside[:, 0]).astype(float)).astype(float)
     numbers = steps["step"][np.minimum(found, len(steps) - 1)].astype(float)
     series = _Series(numbers, lengths, 1, float(numbers[0]))
     slope, tau, told = _told("boundary", series)
     if not (slope.above_zero and tau >= RISES_ALL_ALONG):
         return told
-    change = _change(series)
-    told = replace(told, shape=RISES, since=int(numbers[change.at]))
-    if why := "in a jump" if change.jump else around.explains("boundary"):
+    at, level = _change(series)
+    told = replace(told, shape=RISES, since=int(numbers[at]))
+    if why := around.explains("boundary"):
         return replace(told, why=why)
-    beyond = float((lengths - change.level)[change.at :].sum())
+    beyond = float((lengths - level)[at:].sum())
     grown = max(0.0, beyond) / max(1, total(outside)) * facts.parts.boundary_ns
     return replace(told, shape=GROWS, grown=Estimate(grown, grown * slope.low / slope.value, grown))
 

@@ -52,8 +52,6 @@ class OwnLoop:
     """By COMPUTING, MAKING, EVALUATING and OTHER, each with its 95 % interval; they sum to one."""
     lines: dict[str, tuple[Where, ...]]
     """The lines in which each of them was seen most."""
-    grows: str = ""
-    """Which of them takes most of what the later half of the steps takes longer; empty where none does."""
     stages: Stages | None = None
     """What MAKING consists of; `None` of too few looks."""
 
@@ -104,7 +102,6 @@ def own_loop_of(looks: Looks, steps: Records) -> OwnLoop | None:
         whole,
         {kind: _estimate(kinds[kind], whole) for kind in (COMPUTING, MAKING, EVALUATING, OTHER)},
         {kind: places(_shown(kind, mine), f"the time of {kind}") for kind, mine in kinds.items()},
-        _grows(kinds, steps),
         stages_by_hand(looks.where(making.__contains__), f"the time of {MAKING}", making),
     )
 
@@ -194,21 +191,6 @@ def _shown(kind: str, mine: Sequence[_Look]) -> Iterator[tuple[CallStack, int]]:
         users = any(map(is_users, look.stack[look.depth :]))
         begin = 0 if users else min(max(look.depth, common), len(look.stack) - 1)
         yield look.stack[: look.depth + 1] if kind == EVALUATING else look.stack[begin:], 1
-
-
-def _grows(kinds: Mapping[str, Sequence[_Look]], steps: Records) -> str:
-    """The work that takes most more in the later half of the steps than in the earlier; empty where none does. A half's
-    time is divided as the looks at it are: how often was looked need not be the same in both."""
-    middle = len(steps) // 2
-    begins = steps["fetch_begin_ns"]
-    halves = ((0, begins[middle] - begins[0]), (1, steps["step_end_ns"][-1] - begins[middle]))
-    counts = {kind: np.bincount([look.step >= middle for look in mine], minlength=2) for kind, mine in kinds.items()}
-    seen = sum(counts.values(), np.zeros(2, int))
-    if not seen.all():
-        return ""
-    times = {kind: [count[half] / seen[half] * time_ns for half, time_ns in halves] for kind, count in counts.items()}
-    most = max(times, key=lambda kind: times[kind][1] - times[kind][0])
-    return most if times[most][1] > times[most][0] else ""
 
 
 def _estimate(mine: Sequence[_Look], whole: int) -> Estimate:

@@ -13,7 +13,7 @@ from ...analyse.run.facts import Facts
 from ...analyse.run.loader_stats import WAITING, WAITING_FOR_CPU, LoaderStats
 from ...analyse.run.resource_usage import said_of
 from ...analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD
-from ...analyse.run.trends import FALLS, FLAT, GROWS, JUMPS, Trend
+from ...analyse.run.trends import FALLS, FLAT, GROWS, Trend
 from ...record.run import ImageDecoding
 from ..document import (
     BAR_SIGNS,
@@ -351,8 +351,8 @@ def _trend_row(trend: Trend) -> tuple[str, str, str, str, str]:
     name = "a step" if trend.part == TOTAL else part_name(trend.part)
     if trend.part == "boundary":
         name += ", a stretch"
-    at = f"at step {trend.since}" if trend.shape == JUMPS else f"from step {trend.since} on"
-    said = {FLAT: "no trend", FALLS: "falls", GROWS: f"{GROWS} {at}", JUMPS: f"{JUMPS} {at}"}
+    at = f"from step {trend.since} on"
+    said = {FLAT: "no trend", FALLS: "falls", GROWS: f"{GROWS} {at}"}
     slope = trend.slope
     change = f"{slope.value:+.2f} ({slope.low:+.2f} to {slope.high:+.2f})"
     does = said.get(trend.shape, f"rises {at}, {trend.why}")

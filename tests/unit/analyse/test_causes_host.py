@@ -22,7 +22,7 @@ from whyidle.analyse.causes.pieces import pieces_of
 from whyidle.analyse.run.host_gaps import LEAST_STAGE
 from whyidle.analyse.run.stall_breakdown import PARTS, gil_of, own_time, running_of
 from whyidle.analyse.run.window import Window
-from whyidle.analyse.speedup import SCATTER_SD, scattered
+from whyidle.analyse.speedup import SCATTER_SD
 from whyidle.record.reader import Records, with_column
 from whyidle.record.run import open_run, update_run
 from whyidle.record.schema import BATCH, DEVICE, EVENT, HOST, NOT_MEASURED, PAUSE, EventKind, LoaderFlag, StepFlag
@@ -30,11 +30,6 @@ from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
 
 SEVERITIES = [0.12, 0.3, 0.6]
 COMPUTE = 10 * MS
-
-
-def of_wall(share: float) -> int:
-    """Time beside a computation of 10 ms that makes up so much of the step."""
-    return round(COMPUTE * share / (1 - share))
 
 
 def gapped(folder: Path, gap_ns: int, steps: int = 150) -> Path:
@@ -72,28 +67,6 @@ def plan(gaps: dict[int, int]) -> list[Step]:
     return [Step(fetch_ns=0, sync=True, host_ns=gaps.get(n, 0) * MS) for n in range(160)]
 
 
-def collect(folder: Path, each_ns: int) -> None:
-    """A garbage collection at the end of each step."""
-    ends = steps_of(folder)["step_end_ns"].tolist()
-    add_events(folder, [(end - each_ns, EventKind.GARBAGE, 0, end) for end in ends])
-
-
-@pytest.mark.parametrize("share", SEVERITIES)
-def test_work_between_the_steps_has_its_share_and_is_at_every_step(tmp_path: Path, share: float) -> None:
-    finding = found(gapped(tmp_path / "run", of_wall(share)))["host.step_gap"]
-    assert finding.share == pytest.approx(share, abs=0.02)
-    assert "at every step" in finding.title
-    where = evidence(finding)["Host time between the optimizer and the next fetch"]
-    assert where == pytest.approx(100 * share, abs=2)
-    (change,) = finding.next
-    _, rate, high = rates(change)
-    assert rate < 800 < high < 800 * math.exp(1.645 * SCATTER_SD) * 1.03
-
-
-def test_a_healthy_training_has_no_host_finding(tmp_path: Path) -> None:
-    assert found(held_up(tmp_path / "run", 0, -MS, 0.9)) == {}
-
-
 ODD = {11, 12, 40, 77, 93, 101, 130, 149}
 
 
@@ -113,24 +86,6 @@ def test_rare_long_gaps_are_counted_and_the_longest_is_told(
     assert words in finding.title
     assert finding.share == pytest.approx(sum(gaps.values()) / (sum(gaps.values()) + 155 * 10), abs=0.02)
     assert evidence(finding).get("Longest stretch", longest) == pytest.approx(longest, abs=1)
-
-
-@pytest.mark.parametrize("share", SEVERITIES)
-@pytest.mark.parametrize("cause", ["host.gc", "host.gil"])
-def test_collections_and_the_lock_have_their_share_and_the_rest_of_the_gap_its_own(
-    tmp_path: Path, share: float, cause: str
-) -> None:
-    gap = of_wall(share)
-    for name, whole in (("alone", gap), ("both", 2 * gap)):
-        folder = gapped(tmp_path / name, whole)
-        if cause == "host.gc":
-            collect(folder, gap)
-        else:
-            threads(folder, 1.0)
-            waiting(folder, whole, gap)
-    assert shares(tmp_path / "alone") == {cause: pytest.approx(share, abs=0.02)}
-    each = pytest.approx(gap / (COMPUTE + 2 * gap), abs=0.02)
-    assert shares(tmp_path / "both") == {cause: each, "host.step_gap": each}
 
 
 def test_a_loop_that_sleeps_waits_for_no_lock(tmp_path: Path) -> None:
@@ -239,7 +194,9 @@ def test_steps_whose_backward_pass_has_no_end_say_nothing(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("utilisation", [None, 50])
 @pytest.mark.parametrize("handed", [0.0, 0.2])
-def test_waits_for_the_lock_say_where_they_are(tmp_path: Path, handed: float, utilisation: int | None) -> None:
+def test_waits_for_the_lock_are_behind_the_loop_between_launches_and_for_finished_batches(
+    tmp_path: Path, handed: float, utilisation: int | None
+) -> None:
     folder = held_up(tmp_path / "run", COMPUTE // 2, COMPUTE // 2)
     if utilisation is not None:
         end = int(steps_of(folder)["step_end_ns"].max())
@@ -253,13 +210,6 @@ def test_waits_for_the_lock_say_where_they_are(tmp_path: Path, handed: float, ut
     assert finding is not None
     within = 0.0 if utilisation is None else 2 / 3 - 0.3
     assert finding.share == pytest.approx(1 / 3 + within + handed, abs=0.02)
-    parts = {"behind the loop's own work": 1 / 3, "between launches within the steps": within}
-    parts["for batches that were finished"] = handed
-    known = {what: share for what, share in parts.items() if share}
-    for what, share in known.items():
-        assert (f"{100 * share:.0f} % {what}" in finding.title) == (len(known) > 1)
-    told = [value for what, value in evidence(finding).items() if what.endswith(", share of the time")]
-    assert sum(told) == pytest.approx(100 * finding.share if len(known) > 1 else 0)
 
 
 def test_waiting_for_a_cpu_is_not_waiting_for_the_lock(tmp_path: Path) -> None:
@@ -299,17 +249,6 @@ def test_on_the_processor_waits_for_the_lock_are_no_computing(tmp_path: Path, sh
     assert found(folder)["host.gil"].share == pytest.approx(share, abs=0.02)
 
 
-@pytest.mark.parametrize("share", SEVERITIES)
-def test_synchronising_calls_have_their_share_and_tell_how_many_they_are(tmp_path: Path, share: float) -> None:
-    step = Step(fetch_ns=0, compute_ns=COMPUTE, sync_within=True, within_ns=of_wall(share))
-    train(tmp_path / "run", [[step] * 150])
-    finding = found(tmp_path / "run")["host.sync"]
-    assert finding.share == pytest.approx(share, abs=0.02)
-    assert "at every step" in finding.title
-    assert evidence(finding)["Synchronising calls per step"] == pytest.approx(1)
-    assert all("item()" in change.change or "cpu" in change.change for change in finding.next)
-
-
 def staged(folder: Path, stage_ms: float, steps: int = 120, **step: Any) -> Path:
     """The loop works on each batch for so long before its model; the device is done with the step before."""
     each = Step(fetch_ns=0, compute_ns=COMPUTE, sync=True, before_ns=round(stage_ms * MS), **step)
@@ -320,16 +259,6 @@ def only_cause(folder: Path) -> Finding:
     findings = found(folder)
     assert set(findings) == {"input.main_process"}
     return findings["input.main_process"]
-
-
-@pytest.mark.parametrize("share", [0.12, 0.3, 0.6])
-def test_a_stage_has_its_share_on_a_device(tmp_path: Path, share: float) -> None:
-    finding = only_cause(staged(tmp_path / "run", 10 * share / (1 - share)))
-    assert finding.share == pytest.approx(share, abs=0.02)
-    assert "before their forward pass, at every step" in finding.title
-    taken = evidence(finding)["From a batch's arrival to its forward pass, per step"]
-    assert taken == pytest.approx(10 * share / (1 - share), rel=0.05)
-    assert finding.next[0].high == pytest.approx(scattered(800), rel=0.03)
 
 
 def test_a_stage_behind_the_device_costs_nothing(tmp_path: Path) -> None:
@@ -392,20 +321,6 @@ def test_no_more_is_promised_than_workers_and_cpus_can_give(
     assert low < predicted == pytest.approx(rate or predicted, rel=0.02)
     if cpus == 8:
         assert high == pytest.approx(1.2 * predicted, rel=0.01)
-
-
-@pytest.mark.parametrize("drawn_ms", [8, 15, 25])
-def test_what_the_training_waits_for_its_sampler_is_that_and_no_more(tmp_path: Path, drawn_ms: int) -> None:
-    """Of fetches of 30 ms that follow computations of 10, the sampler takes the end."""
-    folder = trained(tmp_path / "run", [[Step(fetch_ns=30 * MS)] * 100])
-    ends = steps_of(folder)["fetch_end_ns"].tolist()
-    add_events(folder, [(end - drawn_ms * MS, EventKind.SAMPLER, 8, end) for end in ends])
-    facts = facts_of_run(folder)
-    # The first 10 ms of each fetch the device computes.
-    share = min(drawn_ms, 20) / 30
-    assert found(folder)["input.sampler"].share == pytest.approx(share, abs=0.01)
-    assert facts.waits.total_ns == facts.parts.input_ns
-    assert facts.waits.making_ns / facts.parts.wall_ns == pytest.approx(2 / 3 - share, abs=0.01)
 
 
 # Time outside the steps.
@@ -485,29 +400,6 @@ def outside_of(folder: Path) -> Any:
     seen = facts_of_run(folder).outside
     assert seen is not None
     return seen
-
-
-@pytest.mark.parametrize("share", SEVERITIES)
-def test_time_outside_the_steps_has_its_share(tmp_path: Path, share: float) -> None:
-    bounded(tmp_path / "run", share)
-    finding = found(tmp_path / "run")["host.boundary"]
-    assert finding.share == pytest.approx(share, abs=0.02)
-    assert "validation, checkpoints, hooks" in finding.title
-    assert outside_of(tmp_path / "run")
-
-
-def test_light_validation_is_no_finding(tmp_path: Path) -> None:
-    spans = bounded(tmp_path / "run", 0.02)
-    evaluated(tmp_path / "run", spans, waited=0.9, workers=0)
-    assert found(tmp_path / "run") == {}
-
-
-@pytest.mark.parametrize("share", SEVERITIES)
-def test_validation_that_waits_for_data_has_its_share(tmp_path: Path, share: float) -> None:
-    evaluated(tmp_path / "run", bounded(tmp_path / "run", share), waited=0.8, workers=0)
-    finding = found(tmp_path / "run")["host.boundary"]
-    assert finding.share == pytest.approx(share, abs=0.02)
-    assert evidence(finding)["Validation that waits for data"] == pytest.approx(80 * share, abs=2)
 
 
 @pytest.mark.parametrize(
@@ -637,24 +529,6 @@ def test_validation_and_a_checkpoint_within_it_are_counted_apart(tmp_path: Path)
 def loader_of(folder: Path, workers: int, flags: int) -> None:
     told = [(EventKind.LOADER_WORKERS, workers), (EventKind.LOADER_FLAGS, flags)]
     add_events(folder, [(START, what, value, NOT_MEASURED) for what, value in told])
-
-
-@pytest.mark.parametrize("share", SEVERITIES)
-def test_ends_of_epochs_are_those_of_workers_that_live_for_one(tmp_path: Path, share: float) -> None:
-    spans = bounded(tmp_path / "run", share, epochs=True)
-    loader_of(tmp_path / "run", 3, 0)
-    outside = outside_of(tmp_path / "run")
-    # Nothing follows the last pass, so its end is no such one.
-    assert outside.epochs_ended == PASSES - 1
-    assert outside.epochs_ending_ns == pytest.approx(sum(end - begin for begin, end in spans[:-1]), rel=0.02)
-    finding = found(tmp_path / "run")["host.boundary"]
-    assert finding.share == pytest.approx(share, abs=0.02)
-    assert finding.title.endswith("at the ends of epochs, where workers that live for one epoch are stopped.")
-    seen = evidence(finding)
-    assert seen["Ends of epochs explained by stopping workers"] == pytest.approx(75 * share, abs=2)
-    assert seen["Workers stopped at each end"] == 3
-    assert seen["persistent_workers"] == "off"
-    assert finding.next[0].change.startswith("Set `persistent_workers=True` in a DataLoader that is created once")
 
 
 def test_workers_that_live_on_are_offered_before_what_validation_lacks(tmp_path: Path) -> None:

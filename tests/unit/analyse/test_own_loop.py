@@ -122,24 +122,6 @@ def test_looks_of_one_long_stretch_are_no_independent_ones(tmp_path: Path, at: A
     assert one.high - one.low > 2 * (spread.high - spread.low)
 
 
-@pytest.mark.parametrize(
-    ("forwards", "drawings", "grows"),
-    [
-        ([range(40)], [range(40)], ""),
-        ([range(40)], [range(40), range(20, 40)], MAKING),
-        ([range(40), range(20, 40)], [range(40)], COMPUTING),
-        # Looked at a fourth as often in the earlier half.
-        ([range(5), range(20, 40)], [range(25, 37)], MAKING),
-    ],
-)
-def test_what_is_seen_more_in_the_later_half_of_the_steps_grows(
-    tmp_path: Path, at: At, forwards: list[range], drawings: list[range], grows: str
-) -> None:
-    kinds = ((at(10, "train", MODULE, LINEAR), forwards), (at(11, "get_batch"), drawings))
-    looks = [(step, stack) for stack, ranges in kinds for steps in ranges for step in steps]
-    assert told(tmp_path, looks).grows == grows
-
-
 def test_too_few_looks_say_nothing(tmp_path: Path, at: At) -> None:
     assert seen(tmp_path, [(step, at(10, "train", MODULE)) for step in range(LEAST_LOOKS - 1)]) is None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,14 +9,9 @@ import numpy as np
 import pytest
 
 from support.crafted import add, amend, analysis_of_run, evidence, facts_of_run, found
-from support.planted_runs import Making, hosted, pooled
-from whyidle.analyse.causes.claim import Claim
-from whyidle.analyse.causes.run import slowing
-from whyidle.analyse.run.stall_breakdown import TOTAL, UNTOLD
-from whyidle.analyse.run.trends import FALLS, FLAT, GROWS, JUMPS, RISES, Trend
-from whyidle.analyse.statistics import Estimate
-from whyidle.analyse.where.own_loop import MAKING, OwnLoop
-from whyidle.analyse.where.places import Where
+from support.planted_runs import Making, pooled
+from whyidle.analyse.run.stall_breakdown import TOTAL
+from whyidle.analyse.run.trends import FALLS, FLAT, GROWS, RISES, Trend
 from whyidle.record.reader import Records
 from whyidle.record.run import update_run
 from whyidle.record.schema import HOST, StepFlag
@@ -149,20 +143,6 @@ def test_other_programs_explain_growth_where_more_is_taken_than_at_the_beginning
     assert ("run.slowing" in found(tmp_path / "run")) == (why == "")
 
 
-def test_a_jump_is_growth_only_where_nothing_else_can_be_why(tmp_path: Path) -> None:
-    plan = worked(lambda n: 8.0 if n >= 120 else 0)
-    assert trends(tmp_path / "unwatched", plan)["host"].why == "in a jump, beside programs that were not seen"
-    train(tmp_path / "watched", [plan])
-    looked(tmp_path / "watched", lambda _: 26.0)
-    host = trends_of(tmp_path / "watched")["host"]
-    assert (host.shape, host.since) == (JUMPS, pytest.approx(120, abs=10))
-    assert found(tmp_path / "watched")["run.slowing"].share == pytest.approx(8 * 80 / (11 * 200 + 8 * 80), abs=0.02)
-    train(tmp_path / "epochs", [plan[:120], plan[120:]])
-    looked(tmp_path / "epochs", lambda _: 26.0)
-    host = trends_of(tmp_path / "epochs")["host"]
-    assert (host.shape, host.why) == (RISES, "at the start of an epoch")
-
-
 def test_a_queue_that_runs_empty_is_no_growth(tmp_path: Path) -> None:
     """Workers that are a little too slow, and forty batches ready when the training begins."""
     plan = [Step(fetch_ns=(1 if n < 40 else 30) * MS, sync=True) for n in range(STEPS)]
@@ -201,19 +181,6 @@ def test_growth_leads_with_what_the_run_would_be_at_its_first_pace(tmp_path: Pat
     )
 
 
-def test_growth_in_a_loop_that_its_stack_tells_apart_is_of_the_work_that_grows(tmp_path: Path) -> None:
-    host = trends(tmp_path / "run", worked(lambda n: n * 0.1))["host"]
-    assert host.grown is not None
-    line = Where("/home/u/train.py", 32, "sample", "x = memory[i]", 0.9, 36)
-    loop = OwnLoop(40, {MAKING: Estimate(0.6, 0.5, 0.7)}, {MAKING: (line,)}, MAKING)
-    facts = dataclasses.replace(facts_of_run(tmp_path / "run"), trends=(dataclasses.replace(host, part=UNTOLD),))
-    for known, where, of in ((loop, (line,), MAKING), (None, (), "the whole step")):
-        finding = slowing(Claim(dataclasses.replace(facts, own_loop=known), host.grown.value, "run.slowing"))
-        assert finding is not None
-        assert finding.where == where
-        assert f"Growth as a share of {of}" in evidence(finding)
-
-
 def test_no_time_is_explained_by_growth_and_by_another_cause(tmp_path: Path) -> None:
     plan = [Step(fetch_ns=(5 + n // 10) * MS, sync=True, host_ns=(5 + n // 20) * MS) for n in range(STEPS)]
     train(tmp_path / "run", [plan])
@@ -229,12 +196,3 @@ def test_what_grows_outside_the_steps_is_told_by_its_stretches(tmp_path: Path) -
     boundary = trends(tmp_path / "run", *epochs)["boundary"]
     assert boundary.shape == GROWS
     assert "time outside the steps" in found(tmp_path / "run")["run.slowing"].title
-
-
-def test_memory_that_grows_too_is_part_of_the_advice(tmp_path: Path) -> None:
-    train(tmp_path / "run", [worked(lambda n: n * 0.1)])
-    hosted(tmp_path / "run", 1.0, 4)
-    window = facts_of_run(tmp_path / "run").window
-    times = range(START, window.end_ns, 20 * MS)
-    add(tmp_path / "run", HOST, [{"t_ns": t, "tree_pss_bytes": 10**9 + 10**6 * n} for n, t in enumerate(times)])
-    assert "memory grows too" in found(tmp_path / "run")["run.slowing"].next[0].change

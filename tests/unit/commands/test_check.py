@@ -185,13 +185,10 @@ PYTHON = "/usr/bin/python3.11"
     ("command", "argv", "said", "passes"),
     [
         ([PYTHON, "train.py", "a"], ["train.py", "a"], {}, True),
-        ([PYTHON, "-u", "train.py"], ["train.py"], {}, True),
         ([PYTHON, "-m", "train", "a"], ["/there/train.py", "a"], {}, True),
         (["./train.py", "a"], ["./train.py", "a"], {}, True),
         (["torchrun", "train.py"], ["train.py"], {"local_rank": 0}, True),
         (["bash", "-c", "python train.py; true"], ["train.py"], {}, False),
-        ([PYTHON, "-m", "launcher", "train.py"], ["train.py"], {}, False),
-        ([PYTHON, "launcher.py"], ["train.py"], {}, False),
     ],
 )
 def test_a_training_that_leaves_by_os_exit_ended_where_its_command_tells_so(
