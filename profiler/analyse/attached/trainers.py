@@ -203,10 +203,6 @@ class Workers:
     read_chars_per_s: float | None
     tally: Tally = Tally({}, {})
 
-    def lines(self, time: str) -> tuple[Where, ...]:
-        """Return the lines on which they prepare batches; `time`: what their shares are of, in words."""
-        return self.tally.lines(time, MAKING)
-
 
 @dataclass(frozen=True)
 class Trainer:
@@ -251,10 +247,6 @@ class Trainer:
     def own(self) -> float:
         """Estimate of time in which other ranks would have to wait for this one."""
         return self.share(*OWN)
-
-    def lines(self, time: str, *classes: str) -> tuple[Where, ...]:
-        """Return the lines on which its thread was seen doing this; `time`: what their shares are of, in words."""
-        return self.tally.lines(time, *classes)
 
     def share(self, *classes: str) -> float:
         """Return the share of time in which it did any of these, 0..1."""

@@ -16,7 +16,7 @@ from .finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, no_verdi
 from .host_and_device import gil
 from .input_batches import PERSISTENT, memory, soon_full
 from .pieces import counts, grown_ns, held_ns, own_pieces, pieces_of, waits_of
-from .run import kin_of_growth, leads, shares_seen, slowing, starting_up
+from .run import kin_of_growth, shares_seen, slowing, starting_up
 from .table import explained
 from .wait import Wait
 from .windows import evaluation_facts
@@ -134,7 +134,7 @@ def _took_ns(facts: Facts, found: Finding) -> float:
 
 def _growth_behind_its_part(facts: Facts, found: list[Finding]) -> None:
     """Put growth that is not most of its part behind the cause of that part; all else keeps its order."""
-    kin, codes = "" if leads(facts) else kin_of_growth(facts), [each.cause or "" for each in found]
+    kin, codes = kin_of_growth(facts), [each.cause or "" for each in found]
     same = next((at for at, code in enumerate(codes) if kin and code.startswith(kin)), 0)
     if slowing.code in codes[:same]:
         found.insert(same, found.pop(codes.index(slowing.code)))

@@ -205,17 +205,13 @@ def slowing(claim: Claim) -> None:
         )
 
 
-def leads(facts: Facts) -> bool:
-    """Return whether growth is most of the time of the part that grows most, so that it says more
-    than that part's cause."""
-    part = grows_most(facts)
-    return part is not None and growing(facts.trends)[part].value > MOSTLY * _whole_ns(facts, part)
-
-
 def kin_of_growth(facts: Facts) -> str:
-    """Return how codes of other causes begin that explain the part that grows most; nothing where none does."""
+    """Return how codes of other causes begin that explain the part that grows most, and say more than its growth where
+    that is not most of the part; empty where growth says more, or nothing grows."""
     part = grows_most(facts)
-    return "" if part is None else _GROWING[part][2]
+    if part is None or growing(facts.trends)[part].value > MOSTLY * _whole_ns(facts, part):
+        return ""
+    return _GROWING[part][2]
 
 
 def _whole_ns(facts: Facts, part: str) -> float:

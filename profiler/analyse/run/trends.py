@@ -13,7 +13,7 @@ compared between the first fifth of the run's steps and the last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -105,78 +105,58 @@ class _Series:
         return np.asarray(self.numbers.reshape(-1, self.block).mean(axis=1))
 
 
-class _Surroundings:
-    """What is known of a process's run beside its steps, at its beginning and its end. Figures that are not are NaN."""
+def _explanations(facts: Facts, batches: Records, device: Records, host: Records, kept: Stamps) -> dict[str, str]:
+    """Return why parts may have risen other than by growing, by what changed from the first fifth of the steps to the
+    last. `kept`: places of the steps that count, among those of the window."""
+    host, fifth = host[np.argsort(host["t_ns"], kind="stable")], max(1, len(kept) // 5)
+    ends = [facts.window.steps[part] for part in (kept[:fifth], kept[-fifth:])]
+    spans = [(int(part["fetch_begin_ns"][0]), int(part["step_end_ns"][-1])) for part in ends]
+    why: dict[str, str] = {}
 
-    def __init__(self, facts: Facts, batches: Records, device: Records, host: Records, kept: Stamps) -> None:
-        """`kept`: places of the steps that count, among those of the window."""
-        self.facts, self.kept = facts, kept
-        self._host = host[np.argsort(host["t_ns"], kind="stable")]
-        fifth = max(1, len(kept) // 5)
-        ends = [facts.window.steps[part] for part in (kept[:fifth], kept[-fifth:])]
-        self._when = [(int(part["fetch_begin_ns"][0]), int(part["step_end_ns"][-1])) for part in ends]
-        busy, mine = self._means(self._host, "machine_busy_pct"), self._rises("tree_cpu_ns")
-        used = [pct / 100 * (facts.machine_cpus or nan) - own for pct, own in zip(busy, mine, strict=True)]
-        self._more_foreign_cpus = used[1] - used[0]
-        self._explanations = list(self._told(ends, busy[1], batches, device))
+    def within(records: Records, at: str = "t_ns") -> list[Records]:
+        return [records[(records[at] >= low) & (records[at] <= high)] for low, high in spans]
 
-    def explains(self, part: str) -> str:
-        """Why a part may have risen, other than by growing; empty where nothing is known to."""
-        return next((words for words, parts in self._explanations if part in parts), "")
-
-    def _told(
-        self, ends: Sequence[Records], busy_pct: float, batches: Records, device: Records
-    ) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield each reason that holds, in words, and the parts that it may be the reason of.
-
-        `ends`: the steps of the beginning and of the end; `busy_pct`: the machine's CPUs at the end.
-        """
-        every = (*TERMS, UNTOLD)
-        # Mean elements of the batches' tensors; 0 where they are not known of most.
-        sizes = [elements_of(part).astype(float) for part in ends]
-        one, other = (float(each[each > 0].mean()) if (each > 0).mean() > 0.5 else 0.0 for each in sizes)
-        if one and other > LARGER * one:
-            yield "as batches get larger", every
-        if self._more_foreign_cpus > MORE_FOREIGN_CPUS and busy_pct > NEARLY_FULL_PCT:
-            yield "as other programs take more CPU time", every
-        # Most of what steps take longer is the training's thread ready to run: on a machine full from the beginning,
-        # programs that come take no more of it, but turns. Both stretches have as many steps.
-        length, later = (float(end - begin) for begin, end in self._when)
-        one, other = self._rises("main_thread_queue_ns")
-        longer = later > length and other * later - one * length >= MOSTLY * (later - length)
-        if busy_pct > NEARLY_FULL_PCT and longer:
-            yield "as the training waits longer for a CPU", every
-        one, other = self._means(device, "sm_clock_mhz")
-        if one and other / one < SLOWER_CLOCK:
-            yield "as the device's clock falls", tuple(part for part in every if part != "input")
-        if not self.facts.made_in_training and not self._making_grows(batches):
-            yield "while batches are prepared as fast as at the beginning", ("input",)
-
-    def _rises(self, counter: str) -> tuple[float, float]:
-        """Rise of a counter of the host in a ns, at the beginning and at the end."""
-        found = []
-        for begin, end in self._when:
-            times, used = self._host["t_ns"], self._host[counter]
-            seen = (times >= begin) & (times <= end) & (used != NOT_MEASURED)
-            times, used = times[seen], used[seen]
-            lasted = float(times[-1] - times[0]) if len(times) > 1 else 0.0
-            found.append(float(used[-1] - used[0]) / lasted if lasted > 0 else nan)
-        return found[0], found[1]
-
-    def _making_grows(self, batches: Records) -> bool:
-        """Whether batches take longer to make; without a queue, none can have run empty."""
-        ended = batches["end_ns"]
-        if len(ended) == 0:
-            return isnan(self.facts.loader.queue_capacity)
-        took = (ended - batches["begin_ns"]).astype(float)
-        one, other = (took[(ended >= low) & (ended <= high)] for low, high in self._when)
-        return len(one) > 0 and len(other) > 0 and bool(other.mean() > MAKING_GROWS * one.mean())
-
-    def _means(self, records: Records, name: str) -> tuple[float, float]:
-        """Means of a field at the beginning and at the end."""
-        times = records["t_ns"]
-        one, other = (mean_of(records[(times >= low) & (times <= high)], name) for low, high in self._when)
+    def means(records: Records, name: str) -> tuple[float, float]:
+        one, other = (mean_of(part, name) for part in within(records))
         return one, other
+
+    def rises(counter: str) -> tuple[float, float]:
+        """Rise of a counter of the host in a ns, at the beginning and at the end."""
+        told = (part[part[counter] != NOT_MEASURED] for part in within(host))
+        lasted = ((part[counter], float(np.ptp(part["t_ns"])) if len(part) else 0.0) for part in told)
+        one, other = (float(used[-1] - used[0]) / ns if ns > 0 else nan for used, ns in lasted)
+        return one, other
+
+    def explains(words: str, parts: Iterable[str] = (*TERMS, UNTOLD)) -> None:
+        for part in parts:
+            why.setdefault(part, words)
+
+    # Mean elements of the batches' tensors; 0 where they are not known of most.
+    sizes = [elements_of(part).astype(float) for part in ends]
+    one, other = (float(each[each > 0].mean()) if (each > 0).mean() > 0.5 else 0.0 for each in sizes)
+    if one and other > LARGER * one:
+        explains("as batches get larger")
+    busy, mine = means(host, "machine_busy_pct"), rises("tree_cpu_ns")
+    one, other = (pct / 100 * (facts.machine_cpus or nan) - own for pct, own in zip(busy, mine, strict=True))
+    if other - one > MORE_FOREIGN_CPUS and busy[1] > NEARLY_FULL_PCT:
+        explains("as other programs take more CPU time")
+    # Most of what steps take longer is the training's thread ready to run: on a machine full from the beginning,
+    # programs that come take no more of it, but turns. Both stretches have as many steps.
+    length, later = (float(end - begin) for begin, end in spans)
+    one, other = rises("main_thread_queue_ns")
+    if busy[1] > NEARLY_FULL_PCT and later > length and other * later - one * length >= MOSTLY * (later - length):
+        explains("as the training waits longer for a CPU")
+    one, other = means(device, "sm_clock_mhz")
+    if one and other / one < SLOWER_CLOCK:
+        explains("as the device's clock falls", {*TERMS, UNTOLD} - {"input"})
+    one, other = (
+        float(np.mean(part["end_ns"] - part["begin_ns"])) if len(part) else nan for part in within(batches, "end_ns")
+    )
+    # Without a queue, none can have run empty.
+    grows = other > MAKING_GROWS * one if len(batches) else isnan(facts.loader.queue_capacity)
+    if not facts.made_in_training and not grows:
+        explains("while batches are prepared as fast as at the beginning", ("input",))
+    return why
 
 
 def trends_of(facts: Facts, batches: Records, device: Records, host: Records) -> tuple[Trend, ...]:
@@ -191,7 +171,7 @@ def trends_of(facts: Facts, batches: Records, device: Records, host: Records) ->
     if block is None or window.all_steps["step"][0] != 0:
         return ()
     kept = np.flatnonzero(counts)[int(counts.sum()) % block :]
-    around = _Surroundings(facts, batches, device, host, kept)
+    around = _explanations(facts, batches, device, host, kept)
     begin, end = begin[kept], end[kept]
     spans = {part: when for part, when in facts.parts.when.items() if part != "boundary"}
     values: dict[str, Values] = {part: covered(when, begin, end).astype(float) for part, when in spans.items()}
@@ -199,8 +179,10 @@ def trends_of(facts: Facts, batches: Records, device: Records, host: Records) ->
     if not facts.told_apart:
         values = {UNTOLD: whole_ns}
     numbers, first = window.steps["step"][kept].astype(float), float(window.steps["step"][0])
-    whole = _trend(facts, around, TOTAL, _Series(numbers, whole_ns, block, first))
-    named = [_trend(facts, around, part, _Series(numbers, ns, block, first), whole) for part, ns in values.items()]
+    whole = _trend(facts, around, kept, TOTAL, _Series(numbers, whole_ns, block, first))
+    named = [
+        _trend(facts, around, kept, part, _Series(numbers, ns, block, first), whole) for part, ns in values.items()
+    ]
     outside = _outside(facts, around)
     told = (each for each in named if each.first_ms or each.last_ms)
     return *told, *([outside] if outside else []), whole
@@ -220,7 +202,9 @@ def _block_length(lengths: Stamps) -> int | None:
     return least if len(lengths) // least >= LEAST_BLOCKS else len(lengths) // MOST_BLOCKS
 
 
-def _trend(facts: Facts, around: _Surroundings, part: str, series: _Series, whole: Trend | None = None) -> Trend:
+def _trend(
+    facts: Facts, around: Mapping[str, str], kept: Stamps, part: str, series: _Series, whole: Trend | None = None
+) -> Trend:
     slope, tau, told = _told(part, series)
     if told.shape == FALLS:
         return told
@@ -235,10 +219,8 @@ def _trend(facts: Facts, around: _Surroundings, part: str, series: _Series, whol
     told = replace(told, shape=RISES, since=int(series.numbers[at * series.block]))
     if whole is not None and whole.since is None and whole.slope.value < ARRIVES * told.slope.value:
         return replace(told, why="another part falls")
-    why = around.explains(part)
-    if not why and not _goes_on(facts, around.kept, series, slope.value):
-        why = "with the epochs' order or kind"
-    if why:
+    goes_on = _goes_on(facts, kept, series, slope.value)
+    if why := around.get(part, "" if goes_on else "with the epochs' order or kind"):
         return replace(told, why=why)
     beyond = float((series.values - level)[at * series.block :].sum())
     seen = max(0.0, beyond) / max(1.0, float(series.values.sum()))
@@ -302,7 +284,7 @@ def _goes_on(facts: Facts, kept: Stamps, series: _Series, slope: float) -> bool:
     return within >= CARRIED * of_within and float(np.median(between)) >= CARRIED
 
 
-def _outside(facts: Facts, around: _Surroundings) -> Trend | None:
+def _outside(facts: Facts, around: Mapping[str, str]) -> Trend | None:
     """Find the trend of the stretches outside the steps; `None`: too few of them."""
     outside, steps = facts.parts.when["boundary"], facts.window.steps
     # A stretch is what lies between two steps, whatever it consists of.
@@ -318,7 +300,7 @@ def _outside(facts: Facts, around: _Surroundings) -> Trend | None:
         return told
     at, level = _change(series)
     told = replace(told, shape=RISES, since=int(numbers[at]))
-    if why := around.explains("boundary"):
+    if why := around.get("boundary"):
         return replace(told, why=why)
     beyond = float((lengths - level)[at:].sum())
     grown = max(0.0, beyond) / max(1, total(outside)) * facts.parts.boundary_ns

@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 
 from ...record.reader import Records
-from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag, ThreadState
+from ...record.schema import EventKind, PauseKind, ThreadState
 from ...record.stacks import Call, CallStack
 from ..intervals import EMPTY, Intervals, clip, union
 from ..predict.advice import VanishedWork
@@ -141,16 +141,13 @@ def _calls(of: Evidenced, what: int) -> Intervals:
 
 
 def _first_fetches(of: Evidenced) -> Intervals:
-    steps = of.facts.window.steps
-    first = steps[(steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0]
+    first = of.facts.window.steps[of.facts.window.firsts]
     return union(first["fetch_begin_ns"], first["fetch_end_ns"])
 
 
 def _between(of: Evidenced, begin: str, end: str) -> Intervals:
     """Return the time between two stamps of the steps that have both."""
-    steps = of.facts.window.steps
-    known = steps[(steps[begin] != NOT_MEASURED) & (steps[end] != NOT_MEASURED)]
-    return union(known[begin], known[end])
+    return union(of.facts.window.steps[begin], of.facts.window.steps[end])
 
 
 def _before_the_first_step(of: Evidenced) -> Intervals:

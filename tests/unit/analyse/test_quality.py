@@ -118,7 +118,6 @@ def seen_of(device: Records = HEALTHY_DEVICE, host: Records = HEALTHY_HOST, of: 
         (f"2 other processes{GPU}, with 4.0 GB of its memory at least:", shared(3, **LARGEST), None, {"reserved": 2.5}),
         # Bounds that are not known are left out.
         (f"1 other process{GPU}, with 4.0 GB of its memory at least:", shared(2, **LARGEST), None, {}),
-        (f"1 other process{GPU}, with 1.0 GB of its memory at most:", shared(2), None, {"reserved": 9}),
         (f"1 other process{GPU}: utilisation counts their kernels as well", shared(2), None, {}),
         ("", shared(1, 6, **ALONE), None, {"reserved": 5}),
         ("", shared(2, 6, **ALONE | {"largest_process_bytes": 3 * GB}), None, {"own_processes": 2}),
