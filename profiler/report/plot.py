@@ -316,7 +316,7 @@ def trace_of(name: str, analysis: Analysis, folder: Path) -> UtilisationPanel:
     if facts is None or not facts.told_apart:
         return UtilisationPanel(name, (), (), "not measured")
     window = facts.window
-    busy = tuple(busy_strip(window, facts.parts.computing, WINDOW_NS, MOST_WINDOWS))
+    busy = tuple(busy_strip(window, facts.parts.when["compute"], WINDOW_NS, MOST_WINDOWS))
     shown = len(busy) * WINDOW_NS
     begin = window.begin_ns + (window.wall_ns - shown) // 2
     gaps = analysis.gaps_ms

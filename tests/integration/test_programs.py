@@ -166,7 +166,7 @@ def assert_waits_between_steps(facts: Facts, own: Stamps) -> None:
     gaps = complement(computing, int(computing[0, 0]), int(computing[-1, 1]))
     assert len(gaps) == window.count - 1
     for begin, end in gaps.tolist():
-        assert len(intersect(clip(facts.parts.loading, begin, end), facts.parts.loading))
+        assert len(intersect(clip(facts.parts.when["input"], begin, end), facts.parts.when["input"]))
 
 
 @pytest.mark.slow
@@ -179,4 +179,4 @@ def test_spawned_ranks_are_seen_each(tmp_path: Path) -> None:
         assert facts.window.count + facts.window.warmup_steps == 40
         assert facts.batch_size == 4
         # The same for both: the files in the folder are each rank's own.
-        assert len(facts.parts.loading) >= facts.window.count
+        assert len(facts.parts.when["input"]) >= facts.window.count

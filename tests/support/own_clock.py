@@ -46,16 +46,10 @@ def assert_told_apart(facts: Facts, spans: Stamps, parts: Iterable[str] = TOLD) 
     """In the recording's window each of the parts holds all that the training stamped as such, and nothing that it
     stamped as another; what it stamped as none may be anybody's. All parts make up the window to the nanosecond."""
     window, found = facts.window, facts.parts
-    seen = {
-        "compute": found.computing,
-        "input": found.loading,
-        "host": found.hosting,
-        "boundary": found.outside,
-    }
     for part in parts:
         for other in TOLD:
             own = clip(spans.get(other, EMPTY), window.begin_ns, window.end_ns)
-            wrong = subtract(own, seen[part]) if other == part else intersect(own, seen[part])
+            wrong = subtract(own, found.when[part]) if other == part else intersect(own, found.when[part])
             what = f"not taken for {part}" if other == part else f"{other} taken for {part}"
             assert not len(wrong), (what, total(wrong), total(own), wrong - window.begin_ns)
     assert sum(getattr(found, f"{part}_ns") for part in PARTS) == found.wall_ns == window.wall_ns

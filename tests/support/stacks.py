@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,8 +38,14 @@ IMPORTS = (
 BACKWARD = stack(f"{TORCH}/_tensor.py:Tensor.backward", ENGINE)
 
 
-def record_threads(folder: Path, threads: Iterable[SeenThread], parents: Mapping[int, int] | None = None) -> None:
-    """Looks, ten a second at each thread, whose stacks take turns from one that trains on; last those it missed."""
+def record_threads(
+    folder: Path,
+    threads: Iterable[SeenThread],
+    parents: Mapping[int, int] | None = None,
+    before: Sequence[CallStack] = (),
+) -> None:
+    """Looks, ten a second at each thread, whose stacks take turns from one that trains on; last those it
+    missed. `before`: those before that."""
     writer, names = RecordWriter(folder, STACK), StackNames(folder)
     for thread in threads:
         turns = sorted(
@@ -47,7 +53,7 @@ def record_threads(folder: Path, threads: Iterable[SeenThread], parents: Mapping
             for at, (seen, count) in enumerate(thread.stacks.items())
             for number in range(count)
         )
-        stood = [names.number(seen) for seen in [*thread.before.elements(), *(seen for *_, seen in turns)]]
+        stood = [names.number(seen) for seen in [*before, *(seen for *_, seen in turns)]]
         stood += [NOT_MEASURED] * thread.missed
         for number, at in enumerate(stood):
             parent = (parents or {}).get(thread.pid, NOT_MEASURED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,15 +15,12 @@ from ...record.stacks import left_out_of
 from ..run.resource_usage import Sampled, quality_notes, sampled
 from ..run.window import Window, measured_or, or_nan, or_none
 from ..where.looks import Looks, all_looks
-from . import stacks
 from .trainers import Trainer, is_worker, threads_of, trainers_of
 
 STILL = "Tt"
 """The kernel's letters of a stopped process."""
 MOST_MISSED = 0.1
 MOST_STOPPED = 0.05
-LEAST_BEFORE = 10
-"""Looks before a training's first that are worth a note."""
 
 UNKNOWN = (
     "which waits the device noticed: a wait is hidden while the device still has queued work",
@@ -145,7 +141,6 @@ def _notes(
             f"{100 * share:.0f} % of the training's stack samples failed, because the stack changed while it was read. "
             "They count as time in which the training ran, divided like its other running time."
         )
-    notes += [_begun_late(each) for each in trainers if each.by.before.total() >= LEAST_BEFORE]
     if seen is None or window is None:
         notes.append("The sampler recorded nothing: utilisation and CPU figures are missing.")
     else:
@@ -159,17 +154,6 @@ def _notes(
     commands = [run.info.get("command"), *(each.command for each in processes)]
     notes += left_out_note(left_out_of(run.folder, commands))
     return list(dict.fromkeys(notes))
-
-
-def _begun_late(trainer: Trainer) -> str:
-    places: Counter[str] = Counter()
-    for stack, looks in trainer.by.before.items():
-        places[stacks.leaf_of(stack)] += looks
-    (place, most), whole = places.most_common(1)[0], trainer.by.before.total()
-    return (
-        f"Process {trainer.pid} was first seen training after {whole} stack samples, which no figure includes: "
-        f"{100 * most / whole:.0f} % of them {'' if place.startswith('importing') else 'in '}{place}."
-    )
 
 
 def _stopped(process: ProcessStates) -> float:

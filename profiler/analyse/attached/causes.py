@@ -24,7 +24,7 @@ from ..statistics import Z95, Estimate
 from ..where.stages import Stages, StageShare
 from .attached import Attached
 from .stacks import TRAINING, VALIDATION
-from .trainers import OWN, Trainer, Workers
+from .trainers import MAKING, OWN, Trainer, Workers
 
 LEAST_LOOKS = 30
 ANEW = 3
@@ -79,7 +79,7 @@ def verdict_of(seen: Attached, findings: tuple[Finding, ...]) -> Finding:
     computing = trainer.share(*TRAINING, *device) if used is None else used
     if 1 - computing > MOST_UNNAMED:
         rest = (each for each in trainer.shares if each not in TRAINING)
-        return without_name(1 - computing, trainer.lines("the time that has no name", *rest), evidence)
+        return without_name(1 - computing, trainer.tally.lines("the time that has no name", *rest), evidence)
     if seen.device_kind == "cpu":
         title = f"Nothing worth changing was seen: the training computes {_pct(computing)} of the time."
         return Finding("none", title, 0.0, 0.8, evidence)
@@ -133,9 +133,9 @@ def _input(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
     shares = _shares(trainer, *classes)
     window = _window(seen, trainer, trainer.share("data wait"), trainer.share("data making"), trainer.waits)
     for found in waits_explained(window):
-        where = trainer.lines("the time the training spends on data", *classes)
+        where = trainer.tally.lines("the time the training spends on data", *classes)
         if trainer.workers is not None and found.cause not in _BY_THREAD:
-            where = trainer.workers.lines("the time in which workers prepare batches") or where
+            where = trainer.workers.tally.lines("the time in which workers prepare batches", MAKING) or where
         changes = tuple(Next(each.change, kind=each.kind) for each in found.next)
         told = replace(found, evidence=(*shares, *_told(found)), next=changes, where=where)
         yield _as_seen(seen, trainer, told)
@@ -149,7 +149,7 @@ def _validation(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
     title, sure = f"The training spends {_pct(share)} of the time on data for validation", 0.6
     evidence: tuple[Evidence, ...] = _shares(trainer, *VALIDATION.values())
     changes: tuple[Next, ...] = (Next("Validate less often, or on a part of the data"),)
-    where = trainer.lines("the time it spends on data for validation", *VALIDATION.values())
+    where = trainer.tally.lines("the time it spends on data for validation", *VALIDATION.values())
     found = cause_of_wait(_window(seen, trainer, wait, making, trainer.validation_waits))
     if found is not None:
         title += f": {found.title.partition(': ')[2].rstrip('.')}"
@@ -255,7 +255,7 @@ def _ranks(seen: Attached, trainer: Trainer, own: list[Finding]) -> Iterator[Fin
         return
     title = f"The training waits {_pct(share)} of the time for other ranks or for its network."
     change = (Next("Look at the rank that the others wait for; ranks on other machines are not seen from here"),)
-    where = trainer.lines("the time it waits for other ranks", "ranks")
+    where = trainer.tally.lines("the time it waits for other ranks", "ranks")
     found = Finding("rank.straggler", title, share, 0.4, _shares(trainer, "ranks"), change, where=where)
     yield _as_seen(seen, trainer, found)
 
@@ -300,7 +300,7 @@ def _loop(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
             title = f"{title[:-1]}; {'a' if trainer.pin_thread else 'no'} thread that pins batches was seen."
         most = (Evidence(place, 100 * part, "%") for place, part in trainer.top.get(classes[0], ())[:3])
         evidence = (*_shares(trainer, *classes), *(most if len(classes) == 1 else ()))
-        where = trainer.lines(f"the time {spent}", *classes)
+        where = trainer.tally.lines(f"the time {spent}", *classes)
         yield _as_seen(seen, trainer, Finding(cause, title, share, sure, evidence, (Next(change),), where=where))
 
 

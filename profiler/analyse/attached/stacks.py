@@ -158,9 +158,8 @@ def _imported(stack: CallStack) -> str:
     begin = next((at for at, file in enumerate(files) if file.startswith(_IMPORTS)), 0)
     modules = [file for file in files[begin:] if not file.startswith("<")]
     packages = (file.rpartition("site-packages/")[2].partition("/")[0] for file in modules if "site-packages/" in file)
-    told = next(packages, "") or (modules[0].rpartition("/")[2] if modules else "")
-    statement = _IMPORT.match(stack[begin - 1].text) if begin and not told else None
-    return told.removesuffix(".py") or (statement[1] if statement else "modules")
+    module = modules[0].rpartition("/")[2].removesuffix(".py") if modules else "modules"
+    return next(packages, module)
 
 
 _IMPORTS = "<frozen importlib._bootstrap"
@@ -168,7 +167,6 @@ _STEPS = re.compile(
     r"torch/(autograd/graph\.py:_engine_run_backward|nn/modules/module\.py:_call_impl|optim/\w+\.py:(wrapper|step)"
     r"|utils/data/(dataloader\.py:__next__|_utils/worker\.py:_worker_loop))\Z"
 )
-_IMPORT = re.compile(r"(?:from|import) (\w+)")
 
 
 def short(file: str) -> str:

@@ -39,8 +39,6 @@ class SeenThread:
     tid: int
     """The kernel's."""
     stacks: Counter[CallStack] = field(default_factory=Counter)
-    before: Counter[CallStack] = field(default_factory=Counter)
-    """Those before that."""
     missed: int = 0
     """Looks that failed, because the stack changed while it was read; those at its process as a whole."""
 
@@ -87,7 +85,7 @@ def threads_of(looks: Looks | None) -> list[SeenThread]:
         since = np.arange(len(mine)) >= first
         ran = np.isin(mine.records["state"], (ThreadState.RUNS, NOT_MEASURED))
         missed = int(((mine.records["stack"] == NOT_MEASURED) & ran & since).sum())
-        found.append(SeenThread(pid, tid, _counted(mine.kept(since)), _counted(mine.kept(~since)), missed))
+        found.append(SeenThread(pid, tid, _counted(mine.kept(since)), missed))
     return [thread for thread in found if thread.stacks]
 
 
@@ -205,10 +203,6 @@ class Workers:
     read_chars_per_s: float | None
     tally: Tally = Tally({}, {})
 
-    def lines(self, time: str) -> tuple[Where, ...]:
-        """Return the lines on which they prepare batches; `time`: what their shares are of, in words."""
-        return self.tally.lines(time, MAKING)
-
 
 @dataclass(frozen=True)
 class Trainer:
@@ -253,10 +247,6 @@ class Trainer:
     def own(self) -> float:
         """Estimate of time in which other ranks would have to wait for this one."""
         return self.share(*OWN)
-
-    def lines(self, time: str, *classes: str) -> tuple[Where, ...]:
-        """Return the lines on which its thread was seen doing this; `time`: what their shares are of, in words."""
-        return self.tally.lines(time, *classes)
 
     def share(self, *classes: str) -> float:
         """Return the share of time in which it did any of these, 0..1."""

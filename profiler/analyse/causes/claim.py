@@ -77,8 +77,6 @@ class Rule:
     """What the cause is, in a sentence, then when it is told: the docstring of its first rule."""
     lines: Lines | None = None
     """How lines of code show it; `None` where no line is to blame."""
-    unplanted: str = ""
-    """Why no training of the benchmark of diagnosis shows it; empty where one does."""
 
     def __call__(self, claim: Claim) -> Finding | None:
         """Return what explains all of the claim; `None` where the rule does not hold."""

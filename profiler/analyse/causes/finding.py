@@ -102,8 +102,7 @@ class Finding:
     creates the loader. Empty without stack samples."""
 
     stages: Stages | None = None
-    """What preparing batches, or their hand-over, consists of; `None` where that was not measured,
-    or is not what the finding is about."""
+    """What preparing batches consists of; `None` where that was not measured, or is not what the finding is about."""
 
     @property
     def gain(self) -> float:

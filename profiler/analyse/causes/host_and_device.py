@@ -22,7 +22,7 @@ from ..where.selection import WORTH_A_LINE, Lines, work_of_the_loop
 from .claim import DONE_NO_MORE, Claim, Piece, as_next, by_replay, cause
 from .finding import Evidence, Next
 from .input_batches import left_early
-from .pieces import DEVICE, behind_the_host, computing, degraded_link, foreign_kernels
+from .pieces import DEVICE, degraded_link, foreign_kernels
 
 # Copies.
 
@@ -303,20 +303,9 @@ def gil(claim: Claim) -> None:
     facts, seen = claim.facts, claim.facts.gil
     if seen is None:
         return
-    behind, within = behind_the_host(facts)[Piece.GIL], computing(facts)[Piece.GIL]
-    pieces = {
-        f"{'in' if claim.on_cpu else 'behind'} the loop's own work": behind,
-        "between launches within the steps": within,
-        # What the claim has beyond its own pieces.
-        "for batches that were finished": round(claim.ns - behind - within),
-    }
-    told = {where: ns for where, ns in pieces.items() if ns > 0}
-    told = told if len(told) > 1 else {}
-    where = f" ({', '.join(f'{claim.percent(ns)} {where}' for where, ns in told.items())})" if told else ""
     claim.says(
         f"The {facts.waiter} {'stands still' if claim.on_cpu else 'idles'} {claim.percent()} of the time while the "
-        f"training's thread waits for Python's global lock (GIL), which other Python threads of the same process hold"
-        f"{where}.",
+        f"training's thread waits for Python's global lock (GIL), which other Python threads of the same process hold.",
         0.7 if seen.queue_known else 0.55,
     )
     claim.shows(Evidence("Other Python threads on a CPU, share of one CPU", 100 * seen.others_busy, "%", "near 0 %"))
@@ -326,8 +315,6 @@ def gil(claim: Claim) -> None:
         Evidence(off_cpu, 100 * seen.off_cpu_share, "%", "near 0 %"),
         Evidence("Waiting for the lock, per step", claim.ms_a_step, "ms", "0 ms"),
     )
-    for where, ns in told.items():
-        claim.shows(Evidence(f"Waiting for the lock {where}, share of the time", claim.pct(ns), "%", "0 %"))
     # All time vanishes with the other threads in which the training's thread did not run and nothing else is known
     # that it waited for: they take the CPU from its computing, too.
     ran, beside_ns = measured(facts.window.steps["cpu_ns"]), claim.ns

@@ -64,9 +64,6 @@ def sampler(wait: Wait) -> None:
             "once",
             likely=0.9,
         )
-        if workers and facts.persistent_workers is False and sampling.iterators >= 2 * waits.epochs > 0:
-            twice = "torch iterates over the sampler twice an epoch if workers restart"
-            wait.advise(f"Set `persistent_workers=True`: {twice}", "once", likely=0.5)
         longer = "Use longer epochs: several passes over the data as one, in a sampler that repeats"
         wait.advise(longer, "once", likely=0.5)
     else:
@@ -202,10 +199,6 @@ def pipeline_fill(wait: Wait) -> None:
     if not workers:
         changes = [f"Use longer epochs, or open the data before they begin (each first batch costs {took} more)"]
     else:
-        too_many = workers > measured_or(facts.sampled.cpu_budget, workers) or not wait.workers_busy
-        if wait.queues and too_many and workers > 1 and facts.persistent_workers:
-            queuing = "which wait for CPUs while they prepare the first batches"
-            changes.insert(0, f"Use fewer than {workers} workers, {queuing} ({took} per epoch)")
         if few:
             each = f"so each of the {workers} workers has one (fewer workers wait as long)"
             changes.insert(0, f"Use smaller batches, {each}")
@@ -311,7 +304,7 @@ def overkill(wait: Wait) -> None:
     wait.advice.append(wait.overlapping(f"Index a whole batch at once: {whole}", "cheaper"))
 
 
-@cause("input.handoff", Piece.HANDED, lines=Lines(selection.handing, stages="handing", first=selection.handed_over))
+@cause("input.handoff", Piece.HANDED, lines=Lines(selection.handing, first=selection.handed_over))
 def handoff(wait: Wait) -> None:
     """Finished batches are lost on the way to the training: pickled, in many pieces, or many bytes.
 

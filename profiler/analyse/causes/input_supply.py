@@ -127,7 +127,7 @@ def too_few_workers(wait: Wait) -> None:
     used, budget = wait["cpus_used"], wait["cpu_budget"]
     uses = f", and the job uses {used:.1f} of its {budget:g} CPUs" if wait.cpu_known else ""
     wait.says(f"{wait.begins}: {_count(wait.loader.workers)} busy all the time{uses}.", 0.85 if uses else 0.5)
-    wait.shows("worker_busy_pct", "cpus_used", "cpu_budget", "queue_ready_mean", *wait.pace, *wait.touched)
+    wait.shows("worker_busy_pct", "cpus_used", "cpu_budget", "queue_ready_mean", *wait.pace)
     wanted = wait.wanted
     wait.advice.append(wait.so_many(_more_workers(wait, wanted), wanted))
 
@@ -150,7 +150,7 @@ def latency(wait: Wait) -> None:
         return
     waiting = f"because preparing a sample is {wait.loader.waiting_pct:.0f} % waiting (network, locks, sleeps)"
     wait.says(f"{wait.begins}: {_count(wait.loader.workers)} not enough, {waiting}.", 0.85)
-    wait.shows(*wait.waiting, "cpu_pct", "worker_busy_pct", *wait.pace, *wait.touched)
+    wait.shows(*wait.waiting, "cpu_pct", "worker_busy_pct", *wait.pace)
     wanted, shorten = wait.wanted, "; or shorten the waits: local copies, larger requests"
     wait.advice.append(wait.so_many(wait.workers_setting(wanted), wanted, shorten))
 
@@ -162,24 +162,17 @@ def general(wait: Wait) -> None:
     if wait.without_steps and wait["worker_busy_pct"] < 100 * BUSY:
         # Where waits are not known one by one, nothing says why workers that have time to spare are waited for.
         return
-    if not wait.cpu_known:
-        rest = "; CPU use was not measured, so the reason is a guess"
-    elif wait.cpu_used:
-        rest = "; the job uses up its CPUs, but its workers do not"
-    elif math.isnan(loader.worker_busy_pct):
-        rest = " while CPU is left over, and the loader does not tell what it does"
-    else:
-        rest = " while CPU is left over and its workers are idle part of the time"
-    if wanted.said is not None:
+    rest = (
+        "what was measured does not say why" if wait.cpu_known else "CPU use was not measured, so the reason is a guess"
+    )
+    if wanted.said is not None or (loader.work_ms_per_batch >= 0 and wanted.workers > loader.workers):
         change = wait.so_many(_more_workers(wait, wanted), wanted)
-    elif loader.work_ms_per_batch >= 0 and wanted.workers > loader.workers:
-        change = wait.overlapping(_more_workers(wait, wanted), "workers")
     elif ahead is not None:
         deeper = f"Set `prefetch_factor={2 * ahead}` instead of {ahead} to prefetch more batches"
         change = wait.overlapping(deeper, "settings")
     else:
         change = wait.overlapping("Use more workers or threads, or prefetch more batches", "workers")
-    wait.says(f"{wait.begins}{rest}.", 0.4 if wait.cpu_known else 0.2)
+    wait.says(f"{wait.begins}; {rest}.", 0.4 if wait.cpu_known else 0.2)
     wait.shows(*CPUS, "worker_busy_pct", "queue_ready_mean")
     wait.advice.append(change)
 
@@ -304,7 +297,7 @@ def oversubscribed(wait: Wait) -> None:
     wait.advice += (fewer, _cheaper(wait)) if gains(fewer) else (_cheaper(wait), fewer)
 
 
-@cause("input.cpu_exhausted", *SUPPLY, lines=Lines(making, worth=WORTH_A_LINE, stages="making"))
+@cause("input.cpu_exhausted", *SUPPLY, lines=Lines(making, worth=WORTH_A_LINE, stages=True))
 def cpu_exhausted(wait: Wait) -> None:
     """This job uses every CPU that it may use, and its loader goes short; the evidence names the costliest stage."""
     short = wait.cpu_used or (wait.starved and not wait.says_nothing)
@@ -417,14 +410,6 @@ def mostly_reads(wait: Wait) -> None:
 
 SURE, LIKELY, BOTH = 0.85, 0.7, 0.95
 """Confidence from looks at a lock, from batches that take longer the more workers are at work, and from both."""
-_DOING = {
-    ThreadState.RUNS: "computes",
-    ThreadState.FILE: "reads or writes a file",
-    ThreadState.SOCKET: "waits at a socket",
-    ThreadState.PIPE: "waits at a pipe",
-    ThreadState.SLEEP: "sleeps",
-}
-"""What whoever holds the lock does meanwhile."""
 _REMOTE = (ThreadState.SOCKET, ThreadState.POLL, ThreadState.PIPE)
 
 
@@ -450,9 +435,8 @@ def exclusive(wait: Wait) -> None:
 
 def _by_lock(wait: Wait, told: Exclusion, waiting: SeenWaiting) -> None:
     lock = "the lock of a file" if waiting.of_file else "a lock that they share"
-    doing, at = _DOING.get(waiting.elsewhere or 0), f" ({waiting.at})" if waiting.at else ""
+    at = f" ({waiting.at})" if waiting.at else ""
     others = f"{told.together * waiting.lock.value:.1f} of {told.together:.1f} busy ones wait for {lock}{at}"
-    others += f", while one {doing}" if doing else ""
     says = f"{wait.begins}: workers exclude each other. On average {others}."
     wait.says(says, BOTH if told.grows else SURE)
     looks = f"Waiting for {lock}, share of {waiting.looks} stack samples of active workers"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..run.facts import Facts
@@ -249,11 +250,37 @@ def _levels(trend: Trend) -> str:
 
 # Time outside the steps.
 
-_MOSTLY = {
-    "evaluating": "on validation that computes",
-    "saving": "on saving checkpoints",
-    "ending": "at the ends of epochs, where workers that live for one epoch are stopped",
+_OUTSIDE_PARTS = {
+    "evaluating": (
+        "on validation that computes",
+        "Validate less often, or on a part of the data",
+        "less_often",
+        0.8,
+    ),
+    "saving": (
+        "on saving checkpoints",
+        "Save less often, or beside the training: use `torch.distributed.checkpoint.async_save`, or copy the state to "
+        "host memory and write it in another process",
+        "less_often",
+        0.8,
+    ),
+    "ending": (
+        "at the ends of epochs, where workers that live for one epoch are stopped",
+        "Set `persistent_workers=True` in a DataLoader that is created once, before the loop over epochs; what remains "
+        "of this time is the program's own",
+        "settings",
+        0.7,
+    ),
+    "rest": (
+        "",
+        "Look at what runs between the steps and at the end of an epoch; "
+        '`with whyidle.phase("name"):` around a part of it measures that part',
+        "less_often",
+        0.95,
+    ),
 }
+"""Parts of the time outside the steps: in words, what to change, the kind of change, and the share that it takes away,
+as expected. What a validation waits for has advice of its own."""
 
 
 _OUTSIDE = Lines(selection.outside, worth=WORTH_A_LINE, spared=selection.time_only, part="boundary")
@@ -275,8 +302,8 @@ def boundary(claim: Claim) -> None:
         why = "" if claim.validation is None else claim.validation.title.partition(": ")[2].rstrip(".")
         why = "mostly for the one start of its workers" if evaluation.started_once else why
         mostly = f", most of it on validation that waits for data{f': {why}' if why else ''}"
-    elif most in _MOSTLY:
-        mostly = f", most of it {_MOSTLY[most]}"
+    elif most != "rest":
+        mostly = f", most of it {_OUTSIDE_PARTS[most][0]}"
     elif outside.named and evaluation is None and not outside.saves:
         mostly = f", part of it in {outside.named[0][0]}"
     claim.says(
@@ -339,38 +366,7 @@ def _shows_outside(claim: Claim, outside: Outside, parts: dict[str, float]) -> N
             claim.shows(Evidence(f"Part of it: {what}", 100 * share, "%"))
 
 
-def _outside_changes(claim: Claim, outside: Outside, parts: dict[str, float], largest: str) -> tuple[Next, ...]:
-    evaluate = claim.removing(
-        "Validate less often, or on a part of the data",
-        "less_often",
-        parts["waiting"] + parts["evaluating"],
-        likely=0.8,
-    )
-    changes: dict[str, Next | None] = {
-        "waiting": _validation_waits(claim, outside, parts["waiting"]),
-        "evaluating": evaluate,
-        "saving": claim.removing(
-            "Save less often, or beside the training: use `torch.distributed.checkpoint.async_save`, or copy the state "
-            "to host memory and write it in another process",
-            "less_often",
-            parts["saving"],
-            likely=0.8,
-        ),
-        "ending": claim.removing(
-            "Set `persistent_workers=True` in a DataLoader that is created once, before the loop over epochs; what "
-            "remains of this time is the program's own",
-            "settings",
-            parts["ending"],
-            likely=0.7,
-            settings=PERSISTENT,
-        ),
-        "rest": claim.removing(
-            "Look at what runs between the steps and at the end of an epoch; "
-            '`with whyidle.phase("name"):` around a part of it measures that part',
-            "less_often",
-            parts["rest"],
-        ),
-    }
+def _outside_changes(claim: Claim, outside: Outside, parts: dict[str, float], largest: str) -> Iterator[Next]:
     least = {"ending": 1.0, largest: 0.0}
     named = (name for name in parts if parts[name] >= least.get(name, RUN.named * claim.ns))
     names = sorted(named, key=lambda name: -parts[name])
@@ -379,7 +375,14 @@ def _outside_changes(claim: Claim, outside: Outside, parts: dict[str, float], la
         names.sort(key=lambda name: name == "waiting")
     if largest == "waiting" and "evaluating" not in names:
         names.append("evaluating")
-    return tuple(change for change in map(changes.__getitem__, names) if change is not None)
+    for name in names:
+        if name != "waiting":
+            _, change, kind, likely = _OUTSIDE_PARTS[name]
+            ns = parts["waiting"] + parts["evaluating"] if name == "evaluating" else parts[name]
+            settings = PERSISTENT if name == "ending" else None
+            yield claim.removing(change, kind, ns, likely=likely, settings=settings)
+        elif (lacking := _validation_waits(claim, outside, parts[name])) is not None:
+            yield lacking
 
 
 def _validation_waits(claim: Claim, outside: Outside, ns: float) -> Next | None:

@@ -34,7 +34,6 @@ _RANKS = (
         (Piece.RANKS,),
         None,
         "The ranks spend their time exchanging gradients: the interconnect is slow for so many bytes.",
-        unplanted="known of emulated ranks alone, which say it themselves",
     ),
 )
 

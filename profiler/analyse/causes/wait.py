@@ -69,12 +69,6 @@ class InputThresholds:
     """Bytes read in a second of waiting for them, below which that is slow."""
     amplified: float = 4.0
     """Bytes read for each byte of a batch, from which most are read for nothing."""
-    read_times: float = 10
-    """Bytes read for each byte of a batch, from which other causes show it."""
-    read_bytes: float = 10_000
-    """Bytes read for a sample up to which that does not matter."""
-    faults: float = 0.05
-    """Share of preparing a batch that its page faults take, from which they are shown."""
     # Hand-over.
     tiny_sample_ms: float = 0.2
     """Time to prepare a sample up to which it is not worth another process."""
@@ -115,9 +109,6 @@ class InputThresholds:
 
 
 INPUT = InputThresholds()
-FAULT_MS = 0.5e-3
-"""What a page fault without I/O takes, about."""
-PAGE_BYTES = 4096
 ENOUGH_WORKERS = (
     "Make samples cheaper (smaller files, fewer transforms) or add CPUs: all workers that the CPUs can run are busy"
 )
@@ -392,25 +383,11 @@ class Wait(Claim):
 
     @property
     def stage(self) -> tuple[Evidence, ...]:
-        """What the loader spends most of its time on, and what it touches for that."""
+        """What the loader spends most of its time on."""
         if self.costliest is None:
-            return self.touched
+            return ()
         stage, share = self.costliest
-        return Evidence(f"{stage.capitalize()}, share of preparing batches", share, "%"), *self.touched
-
-    @property
-    def touched(self) -> tuple[Evidence, ...]:
-        """Bytes read and pages touched, where they are many more than a batch has."""
-        loader, samples, shows = self.loader, self.facts.batch_size, []
-        nbytes, faults, work_ms = loader.mean_batch_bytes, loader.minor_faults_per_batch, loader.work_ms_per_batch
-        read, used = loader.read_chars_bytes_per_sample, nbytes / samples if nbytes and samples else math.nan
-        if read >= INPUT.read_bytes and read >= INPUT.read_times * used:
-            shows.append(Evidence("Bytes read for a sample", read, "bytes"))
-            shows.append(Evidence("Bytes of a sample in its batch", used, "bytes"))
-        if faults > 0 and work_ms > 0 and faults * FAULT_MS >= INPUT.faults * work_ms:
-            expected = "" if math.isnan(nbytes) else f"about {nbytes / PAGE_BYTES:.0f}"
-            shows.append(Evidence("Page faults while preparing a batch", faults, "", expected))
-        return tuple(shows)
+        return (Evidence(f"{stage.capitalize()}, share of preparing batches", share, "%"),)
 
 
 CPUS = "cpus_used", "foreign_cpus", "cpu_budget"

@@ -16,7 +16,7 @@ from ..run.facts import Facts
 from ..run.host_gaps import NO_STEP, Evaluation
 from ..run.loader_stats import LoaderStats
 from ..run.resource_usage import Sampled
-from ..run.stall_breakdown import Partition
+from ..run.stall_breakdown import PARTS, Partition
 from ..run.window import Window
 from .finding import Finding
 
@@ -42,7 +42,8 @@ def window_facts(wall_ns: float, waits: dict[str, Any], loader: dict[str, Any], 
     pieces |= {name: round(of) for name, of in waits.items() if name.endswith("_ns")}
     waited, wall = sum(pieces.values()), max(1, round(wall_ns))
     of_epochs = {"told": 1.0, "epochs": 1, "shape": Shape(Spread.NOWHERE)} | waits
-    divided: dict[str, Any] = {each.name: 0 if each.compare else EMPTY for each in fields(Partition)}
+    divided: dict[str, Any] = {each.name: 0 for each in fields(Partition) if each.compare}
+    divided |= {"gaps_ns": EMPTY, "when": dict.fromkeys(PARTS, EMPTY)}
     divided |= {"wall_ns": wall, "input_ns": min(wall, waited), "compute_ns": max(0, wall - waited), "fetch_ns": waited}
     given = {"workers": 0, "slowest": (), "transforms": (), "make_ms_per_sample": loader.get("work_ms_per_batch")}
     return unknown(

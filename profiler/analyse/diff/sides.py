@@ -214,21 +214,14 @@ def scatter_of(facts: Facts) -> dict[str, Variances]:
     steps = window.steps
     first = steps[((steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0) & (steps["fetch_end_ns"] != NOT_MEASURED)]
     # When the device idled behind the first fetches of epochs.
-    beginnings = intersect(parts.loading, union(first["fetch_begin_ns"], first["fetch_end_ns"]))
-    rare = union_of(parts.outside, beginnings)
+    beginnings = intersect(parts.when["input"], union(first["fetch_begin_ns"], first["fetch_end_ns"]))
+    rare = union_of(parts.when["boundary"], beginnings)
     # Steps that nobody looked at are taken to be like others.
     grow = parts.wall_ns / max(1, parts.wall_ns - parts.unseen_ns)
-    seen = {
-        "compute": parts.computing,
-        "input": subtract(parts.loading, rare),
-        "copy": parts.copying,
-        "sync": parts.syncing,
-        "host": parts.hosting,
-        "boundary": subtract(parts.outside, rare),
-    }
+    seen = parts.when | {part: subtract(parts.when[part], rare) for part in ("input", "boundary")}
     times = {part: grow * covered(where, edges[:-1], edges[1:]).astype(np.float64) for part, where in seen.items()}
     times[TOTAL] = np.diff(edges) - covered(rare, edges[:-1], edges[1:]).astype(np.float64)
-    outside, begun = _of_rare(parts.outside), _of_rare(beginnings)
+    outside, begun = _of_rare(parts.when["boundary"]), _of_rare(beginnings)
     varied = {"boundary": outside, "input": begun, TOTAL: outside + begun}
     ran = 1.0 + np.maximum(0, steps["skipped"])
     ran[0] = 1.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from ...record.tuning import LoaderSettings
 from ..run.loader_stats import HandedOver
 from .replay import Replay, draw
-from .workload import Prediction, Times, Workload
+from .workload import Prediction, Workload
 
 
 class Assumed:
@@ -91,19 +90,11 @@ def predict(workload: Workload, settings: Sequence[LoaderSettings]) -> list[Pred
     that were not seen, and from what the model is off by.
     """
     rng = np.random.default_rng(0)
-    # The replay does not tell these apart.
-    cases = [
-        replace(each, batch_size=each.batch_size or workload.batch_size, pin_memory=False, pipeline=None)
-        for each in settings
-    ]
+    # The replay does not tell these apart; all are of the recorded batch size.
+    cases = [replace(each, batch_size=None, pin_memory=False, pipeline=None) for each in settings]
     different = list(dict.fromkeys(cases))
-    sizes = [each.batch_size or workload.batch_size for each in different]
-    loads = {size: with_batch_size(workload, size, rng) for size in sorted(set(sizes))}
-    drawn = {size: draw(load, SEQUENCES, STEPS, rng) for size, load in loads.items()}
-    replays = [
-        [Replay(drawn[size][k], each, STEPS) for each, size in zip(different, sizes, strict=True)]
-        for k in range(SEQUENCES)
-    ]
+    drawn = draw(workload, SEQUENCES, STEPS, rng)
+    replays = [[Replay(sequence, each, STEPS) for each in different] for sequence in drawn]
     ns = np.array([[each.ns_per_batch for each in sequence] for sequence in replays])
     stall = np.array([[each.stall_share for each in sequence] for sequence in replays]).mean(axis=0)
     # The variance of few sequences is mixed with that of settings that are bound by the same.
@@ -112,15 +103,14 @@ def predict(workload: Workload, settings: Sequence[LoaderSettings]) -> list[Pred
     alike = np.array([own[[kind == other for other in kinds]].mean() for kind in kinds])
     variance = ((SEQUENCES - 1) * own + 3 * alike) / (SEQUENCES + 2)
     # That of sequences is put to the length of the recording.
-    recorded = np.array([len(loads[size].cpu_ns) for size in sizes])
-    away = np.exp(_Z90 * np.sqrt((variance * STEPS + UNSEEN_SD**2) / recorded + MODEL_SD**2))
+    away = np.exp(_Z90 * np.sqrt((variance * STEPS + UNSEEN_SD**2) / len(workload.cpu_ns) + MODEL_SD**2))
     mean, said = ns.mean(axis=0), {}
-    for n, (each, size) in enumerate(zip(different, sizes, strict=True)):
+    for n, each in enumerate(different):
         slower, faster = (
-            Replay(replace(drawn[size][0], **known), each, STEPS).ns_per_batch / ns[0, n] if known else 1.0
-            for known in (_doubts(loads[size]) if each.num_workers else ({}, {}))
+            Replay(replace(drawn[0], **known), each, STEPS).ns_per_batch / ns[0, n] if known else 1.0
+            for known in (_doubts(workload) if each.num_workers else ({}, {}))
         )
-        rate = size * 1e9 / mean[n]
+        rate = workload.batch_size * 1e9 / mean[n]
         low, high = rate / away[n] / max(1.0, slower), rate * away[n] / min(1.0, faster)
         figures = float(rate), float(low), float(high), float(stall[n])
         said[each] = Prediction(each, *figures, first[n].binding)
@@ -148,47 +138,13 @@ def _doubts(workload: Workload) -> tuple[dict[str, Any], dict[str, Any]]:
     return low, high
 
 
-def with_batch_size(workload: Workload, size: int, rng: np.random.Generator) -> Workload:
-    """Put the samples of a workload together to batches of another size.
-
-    Samples lie one after the other as they were made, from a random batch on, what a batch took
-    spread evenly over its own; another size cuts that line elsewhere. So smaller batches come out
-    too even. Bytes, drawing, the hand-over and the step grow with the size: a step's fixed part,
-    too, so that larger batches look no better than they may be.
-    """
-    old, times = workload.batch_size, size / workload.batch_size
-    if size == old:
-        return workload
-    recorded = len(workload.cpu_ns) * max(1, ceil(times))
-    # The line's end is joined to its begin, and what is left over is left out.
-    edges = (int(rng.integers(recorded)) * old + np.arange(max(1, recorded * old // size) + 1) * size) / old
-
-    def cut(batches: Times) -> Times:
-        line = np.cumsum(np.tile(batches, 2 * recorded // len(batches)))
-        return np.diff(np.interp(edges, np.arange(len(line) + 1), np.concatenate([[0.0], line])))
-
-    grows = ("host_ns", "handoff_ns", "drawing_ns", "sharing_ns", "delay_ns")
-    changed = {name: getattr(workload, name) * times for name in grows}
-    changed |= {name: cut(getattr(workload, name)) for name in ("cpu_ns", "wait_ns", "read_ns")}
-    epoch, size_bytes, device_ns = workload.batches_per_epoch, workload.batch_bytes, workload.device_ns
-    return replace(
-        workload,
-        batch_size=size,
-        device_ns=None if device_ns is None else device_ns * times,
-        batches_per_epoch=None if epoch is None else max(1, round(epoch / times)),
-        batch_bytes=None if size_bytes is None else round(size_bytes * times),
-        **changed,
-    )
-
-
 def infeasible(workload: Workload, settings: LoaderSettings) -> str | None:
     """Say why settings cannot run here: what they would need beyond the recorded ones, and what
     there is. `None` where they can, or nothing is known."""
     recorded = workload.settings
-    recorded_bytes = float(workload.batch_bytes or 0)
-    batch = recorded_bytes * (settings.batch_size or workload.batch_size) / workload.batch_size
+    batch = float(workload.batch_bytes or 0)
     # The batch in use is one more.
-    held_before, held = (recorded.outstanding + 1) * recorded_bytes, (settings.outstanding + 1) * batch
+    held_before, held = (recorded.outstanding + 1) * batch, (settings.outstanding + 1) * batch
     shared = held - held_before * (recorded.num_workers > 0)
     if workload.shm_bytes is not None and settings.num_workers and shared > workload.shm_bytes:
         return (

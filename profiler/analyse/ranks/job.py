@@ -138,11 +138,6 @@ def finding_of(
     if part == "pause":
         on_cpu_ms = _on_cpu_ms(straggler, facts)
         own.insert(0, Evidence("Its thread on a CPU", on_cpu_ms, "ms per step", "as long as it computes"))
-    if part == "input":
-        making_own, making_others = _medians(straggler, {n: f.loader.make_ms_per_sample for n, f in facts.items()})
-        if not math.isnan(making_own + making_others):
-            typical = f"{making_others:.1f} ms on the others"
-            own.insert(0, Evidence("Preparing one sample, on a late rank", making_own, "ms", typical))
     return Finding(
         "rank.straggler",
         f"The other ranks wait {straggler.others_wait_ns / 1e6:.1f} ms per step for {who}, {100 * share:.0f} % of the "
@@ -259,11 +254,6 @@ def exchange_of(info: Mapping[str, Any], facts: Facts, samples_per_s: float) -> 
 def _scaled(value: Any, factor: float) -> float | None:
     """`None` where there is no number."""
     return factor * value if isinstance(value, int | float) else None
-
-
-WALL_CLOCKS_APART_NS = 1_000_000_000
-"""Difference between what two hosts' wall clocks say and what their ranks' collectives say, from which a note says so:
-those clocks are set by hand or by NTP, which keeps them within a second."""
 
 
 class JobRank(NamedTuple):
@@ -470,18 +460,6 @@ def _clock_notes(lateness: Lateness, members: Mapping[int, JobRank]) -> list[str
             f"The clocks of {clocks} hosts were paired by the ends of {rounds} steps' collectives, which scatter by "
             f"{lateness.spread_ns / 1e3:.0f} µs."
         )
-        first = members[lateness.ranks[0]].process
-        for rank, ahead in lateness.ahead_ns.items():
-            process = members[rank].process
-            if process.clock == first.clock or process.wall_ns is None or first.wall_ns is None:
-                continue
-            apart = abs(ahead - (first.wall_ns - process.wall_ns))
-            if apart > WALL_CLOCKS_APART_NS:
-                notes.append(
-                    f"The wall clocks of {process.host or 'a host'} and {first.host or 'the first host'} differ by "
-                    f"{apart / 1e9:.1f} s from that: they are set differently, or the hosts count steps differently."
-                )
-                break
     if lateness.seen_share < MOSTLY:
         notes.append(
             f"The ranks were compared only at the {rounds} steps that all of them measured: "

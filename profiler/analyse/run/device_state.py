@@ -134,7 +134,7 @@ def device_state(window: Window, device: Records, parts: Partition) -> DeviceSta
     clocks = []
     for each in by_device(looks):
         # While a step computed, since an idle device turns its clock down.
-        loaded = each[covered(parts.computing, each["t_ns"], each["t_ns"] + 1) > 0]
+        loaded = each[covered(parts.when["compute"], each["t_ns"], each["t_ns"] + 1) > 0]
         clocks += [float(mhz.mean())] if len(mhz := known(loaded, "sm_clock_mhz")) else []
     return replace(_of_looks(looks), clock_mhz=min(clocks, default=None))
 
@@ -166,14 +166,14 @@ def foreign_kernels_of(window: Window, parts: Partition, utilisation: Utilisatio
     if utilisation is None:
         return None
     begin, end = utilisation.begin_ns, utilisation.end_ns
-    unknown = union_of(parts.outside, subtract(unseen_of(window)[0], parts.computing))
+    unknown = union_of(parts.when["boundary"], subtract(unseen_of(window)[0], parts.when["compute"]))
     last = min(window.end_ns, int(window.steps["step_end_ns"].max()))
     within = (begin >= window.begin_ns) & (end <= last) & (covered(unknown, begin, end) == 0)
     if within.sum() < LEAST_WINDOWS:
         return None
     begin, end = begin[within], end[within]
     length = end - begin
-    own = float(covered(parts.computing, begin, end).sum() / length.sum())
+    own = float(covered(parts.when["compute"], begin, end).sum() / length.sum())
     busy = float(np.average(utilisation.busy[within], weights=length))
     if 1 - own < LEAST_IDLE_SHARE or busy - own < LEAST_FOREIGN_SHARE:
         return None
@@ -323,7 +323,7 @@ def memory_pressure(window: Window, events: Records, parts: Partition, utilisati
     retries = int(grew[counted].sum())
     found = _beyond(window, parts, near, ~near)
     if found is None:
-        both = per_step(window, parts.computing) + per_step(window, parts.hosting)
+        both = per_step(window, parts.when["compute"]) + per_step(window, parts.when["host"])
         if retries <= MOST_RETRIED * len(near):
             # Told so often that no step is far from one: as many of the slowest as there were retries.
             near = np.zeros(len(both), dtype=bool)
@@ -347,7 +347,7 @@ def _beyond(
 
     `explained`: how many times as long each step may take without being odd; by default once.
     """
-    computing, behind = (per_step(window, when) for when in (parts.computing, parts.hosting))
+    computing, behind = (per_step(window, when) for when in (parts.when["compute"], parts.when["host"]))
     stamped = (window.steps["device_end_ns"] != NOT_MEASURED) | np.bool_(not window.queued)
     odd, ordinary = odd & stamped, ordinary & stamped
     if not odd.any() or ordinary.sum() < max(LEAST_OTHERS, LEAST_OTHERS_SHARE * len(odd)):

@@ -16,14 +16,14 @@ piece:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
 from ...record.reader import Records
 from ...record.schema import NAN, NOT_MEASURED, EventKind
-from ..intervals import blocks, covered, intersect, subtract, total, union
+from ..intervals import Intervals, blocks, covered, intersect, subtract, total, union
 from ..shares import MOSTLY, NEARLY_ALL
 from .loader_stats import first_later_end, is_read, joined, unqueued_ns
 from .stall_breakdown import Partition
@@ -133,8 +133,6 @@ class Sampling:
     """Time for a batch after its epoch's first, exposed or not; the median. `None`: not told."""
     drawn: float | None
     """Indices drawn at a time; the median. `None` where they were no lists."""
-    iterators: int
-    """Times that making its iterator was told."""
     each_ns: float = 0.0
     """Time for a batch after its epoch's first, exposed or not; the mean."""
 
@@ -153,7 +151,7 @@ def sampling_of(window: Window, events: Records, parts: Partition) -> Sampling |
     firsts = union(first["fetch_begin_ns"], first["fetch_end_ns"])
     first_ns = total(intersect(parts.sampling, firsts))
     # First fetches are always seen.
-    others_ns = total(parts.loading) - parts.first_fetch_ns
+    others_ns = total(parts.when["input"]) - parts.first_fetch_ns
     grown = (parts.input_ns - parts.first_fetch_ns) / others_ns if others_ns > 0 else 1.0
     drew = told[told["value"] != 0]
     later = drew[covered(firsts, drew["t_ns"], drew["end_ns"]) == 0]
@@ -163,7 +161,6 @@ def sampling_of(window: Window, events: Records, parts: Partition) -> Sampling |
         first_ns=first_ns,
         draw_ms=float(np.median(took_ns)) / 1e6 if len(later) else None,
         drawn=float(np.median(counted)) if len(counted) else None,
-        iterators=int((told["value"] == 0).sum()),
         each_ns=float(took_ns.sum()) / max(1, len(window.steps) - len(first)),
     )
 
@@ -176,21 +173,20 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
         sampling_ns: the sampler's part of it.
     """
     steps, first = window.steps, window.firsts
-    every_wait = parts
     # Whatever became of the batch that was due, the training waited for its sampler.
-    parts = replace(parts, input_ns=parts.input_ns - sampling_ns, loading=subtract(parts.loading, parts.sampling))
+    waiting = subtract(parts.when["input"], parts.sampling)
     # A fetch that was not seen is empty.
     begin, end = steps["fetch_begin_ns"], np.maximum(steps["fetch_begin_ns"], steps["fetch_end_ns"])
-    exposed = _waited(parts, begin, end)
+    exposed = _waited(waiting, begin, end)
     place, batch = joined(steps, batches)
     by_one = _is_slow(batches)[batch]
     ordinary = ~first[place]
-    amounts = _divided(parts, begin[place], end[place], batches, batch, by_one, ordinary)
+    amounts = _divided(waiting, begin[place], end[place], batches, batch, by_one, ordinary)
     # Until a worker takes up any batch; nothing where none is seen to.
     taken_up = np.append(np.sort(batches["begin_ns"]), np.iinfo(np.int64).max)
     taken_up = taken_up[np.searchsorted(taken_up[:-1], begin[first])]
     until = np.where(taken_up < end[first], taken_up, begin[first])
-    starting_ns = round(float(_waited(parts, begin[first], until).sum()))
+    starting_ns = round(float(_waited(waiting, begin[first], until).sum()))
     filling_ns = max(0, parts.fill_ns - starting_ns)
     first_slow_ns = 0
     if by_one[first[place]].any() and by_one[first[place]].mean() >= MOSTLY:
@@ -198,15 +194,15 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
         first_slow_ns, filling_ns = filling_ns, 0
     # What first fetches cost as others do is shared out as the others' is. Of waits in the midst of a step nothing is
     # known: another loader may feed it.
-    whole = parts.input_ns - starting_ns - filling_ns - first_slow_ns
-    in_steps = _waited(parts, begin, steps["step_end_ns"])
+    whole = parts.input_ns - sampling_ns - starting_ns - filling_ns - first_slow_ns
+    in_steps = _waited(waiting, begin, steps["step_end_ns"])
     seen, elsewhere = float(exposed[place][ordinary].sum()), float((in_steps - exposed)[~first].sum())
     del in_steps
     known_ns = whole * seen / (seen + max(0.0, elsewhere)) if seen > 0 else 0.0
     shared = {name: round(known_ns * each / seen) if seen > 0 else 0 for name, each in amounts.items()}
     epochs, begun = int(first.sum()), int(np.argmax(first))
     earlier = begun + int(np.maximum(steps["skipped"][1 : begun + 1], 0).sum())
-    pace = (parts.wall_ns - every_wait.input_ns) / max(1, window.count)
+    pace = (parts.wall_ns - parts.input_ns) / max(1, window.count)
     iterators = known(steps[first], "loader")
     # How long batches of steps that waited took to make; where some are slow by themselves, those.
     made = (batches["end_ns"] - batches["begin_ns"])[batch].astype(np.float64)
@@ -227,7 +223,7 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
         iterators=len(np.unique(iterators)) if len(iterators) else None,
         batches_per_epoch=(window.count - earlier) / epochs if epochs > 1 else NAN,
         left_early=_left_early(steps, batches),
-        shape=shape_of(_waited(every_wait, begin, steps["step_end_ns"]), first, pace),
+        shape=shape_of(_waited(parts.when["input"], begin, steps["step_end_ns"]), first, pace),
         slow_times=float(np.median(made[hit])) / usual_ns if usual_ns else NAN,
     )
 
@@ -282,9 +278,9 @@ def _period(lengths: Lengths, hits: Stamps) -> int | None:
     return period if returns and float(np.max(around)) >= NEARLY_ALL * float(lengths.sum()) else None
 
 
-def _waited(parts: Partition, begin: Stamps, end: Stamps) -> Lengths:
+def _waited(waiting: Intervals, begin: Stamps, end: Stamps) -> Lengths:
     """Exposed waiting within each [begin, end)."""
-    return covered(parts.loading, begin, end).astype(np.float64)
+    return covered(waiting, begin, end).astype(np.float64)
 
 
 def _left_early(steps: Records, batches: Records) -> float:
@@ -302,7 +298,7 @@ def _left_early(steps: Records, batches: Records) -> float:
 
 
 def _divided(
-    parts: Partition, begin: Stamps, end: Stamps, batches: Records, batch: Stamps, by_one: Mask, which: Mask
+    waiting: Intervals, begin: Stamps, end: Stamps, batches: Records, batch: Stamps, by_one: Mask, which: Mask
 ) -> dict[str, float]:
     """The exposed waiting in fetches by what became of their batches, ns.
 
@@ -315,9 +311,9 @@ def _divided(
         b, e, of = begin[some], end[some], batch[some]
         finished = batches["end_ns"][of]
         still = np.minimum(e, finished)
-        handed = _waited(parts, np.maximum(b, finished), e)
-        rest = _waited(parts, b, e) - handed
-        blocked = _waited(parts, np.minimum(np.maximum(b, later[of]), still), still)
+        handed = _waited(waiting, np.maximum(b, finished), e)
+        rest = _waited(waiting, b, e) - handed
+        blocked = _waited(waiting, np.minimum(np.maximum(b, later[of]), still), still)
         slow = by_one[some] & (blocked >= MOSTLY * rest)
         counts = which[some]
         sums["handed"] += float(handed.sum(where=counts))

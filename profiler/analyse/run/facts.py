@@ -53,7 +53,7 @@ def doubtful_steps(window: Window, events: Records, parts: Partition) -> str:
     # What the compiler does in a step is no work of it.
     looked = per_step(window, under_way(lasting(events, EventKind.COMPILE))) == 0
     looked &= (steps["device_end_ns"] != NOT_MEASURED) | np.bool_(not window.queued)
-    computing = per_step(window, parts.computing)
+    computing = per_step(window, parts.when["compute"])
     lengths = computing[looked]
     # Half of the whole time lies in steps that are no longer than the longest.
     if not lengths.any() or not (lengths * MOST_TIMES < lengths.max()).any():

@@ -103,7 +103,7 @@ def staging_of(window: Window, events: Records, parts: Partition, names: Names) 
 
 def _working(events: Records, parts: Partition) -> Intervals:
     """When the device idled behind other work of the host than collecting garbage."""
-    return subtract(parts.hosting, under_way(lasting(events, EventKind.GARBAGE)))
+    return subtract(parts.when["host"], under_way(lasting(events, EventKind.GARBAGE)))
 
 
 def gaps_of(window: Window, events: Records, parts: Partition, names: Names, staging: Idling | None) -> Idling | None:
@@ -116,10 +116,10 @@ def gaps_of(window: Window, events: Records, parts: Partition, names: Names, sta
 
 def syncs_of(window: Window, events: Records, pauses: Records, parts: Partition) -> Syncs | None:
     """Count synchronising calls; `None` where the device never idled behind one."""
-    if total(parts.syncing) == 0:
+    if total(parts.when["sync"]) == 0:
         return None
     of_steps = pauses[(pauses["what"] == PauseKind.SYNC) & np.isin(pauses["step"], window.steps["step"])]
-    idling = _idling(window, events, parts, "sync", parts.syncing, None)
+    idling = _idling(window, events, parts, "sync", parts.when["sync"], None)
     return Syncs(idling, len(of_steps) / len(window.steps), len(np.unique(of_steps["step"])))
 
 
@@ -214,7 +214,7 @@ class Outside:
 
 def outside_of(window: Window, events: Records, batches: Records, parts: Partition, names: Names) -> Outside | None:
     """`None` where there is none. `batches`: of all loaders."""
-    outside, steps = parts.outside, window.steps
+    outside, steps = parts.when["boundary"], window.steps
     if total(outside) == 0:
         return None
     saves = lasting(events, EventKind.SAVE)

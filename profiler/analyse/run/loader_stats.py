@@ -115,8 +115,6 @@ class HandedOver:
     """Of all of them."""
     objects: float
     """Arrays, strings, numbers and whatever else is pickled."""
-    object_bytes: float
-    """Of the arrays and strings among them."""
 
     @property
     def bytes_of_tensor(self) -> float:
@@ -129,7 +127,7 @@ def handed_over_of(contents: Records, steps: Records) -> HandedOver | None:
     told = contents[(contents["tensors"] != NOT_MEASURED) & np.isin(contents["loader"], steps["loader"])]
     if len(told) == 0:
         return None
-    return HandedOver(*(float(told[n].mean()) for n in ("tensors", "tensor_bytes", "objects", "object_bytes")))
+    return HandedOver(*(float(told[n].mean()) for n in ("tensors", "tensor_bytes", "objects")))
 
 
 def of_training(batches: Records, steps: Records) -> Records:

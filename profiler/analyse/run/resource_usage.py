@@ -332,12 +332,8 @@ def _others(seen: Sampled, own_processes: int) -> Iterator[str]:
     least, beyond = seen.others_least_bytes, seen.beyond_training_bytes
     if others > 0:
         who = "1 other process" if others == 1 else f"{others} other processes"
-        # They hold at least what all processes but the largest do, at most what is not torch's.
-        held = "" if isnan(beyond) else f", with {beyond / 1e9:.1f} GB of its memory at most"
-        if not isnan(least):
-            held = f", with {least / 1e9:.1f} GB of its memory at least"
-            if beyond > least:
-                held = f", with {least / 1e9:.1f} to {beyond / 1e9:.1f} GB of its memory"
+        # They hold at least what all processes but the largest do.
+        held = "" if isnan(least) else f", with {least / 1e9:.1f} GB of its memory at least"
         yield (
             f"{who} had a context on the GPU{held}: utilisation counts their kernels as well, and steps may have "
             "waited for them."

@@ -83,33 +83,16 @@ class Partition:
     """Steps whose device stamps are missing for no known reason."""
     unmarked_waits: int
     """Waits for the device with host stamps only: idling within a step counts as computing there."""
-    loading: Intervals = field(repr=False, compare=False)
-    """When the device idled behind a fetch, where that was seen."""
-    computing: Intervals = field(repr=False, compare=False)
-    """When the device computed, where that was seen."""
-    hosting: Intervals = field(repr=False, compare=False)
-    """When the device idled behind other work of the host."""
-    syncing: Intervals = field(repr=False, compare=False)
-    """When the device idled behind a synchronising call."""
-    outside: Intervals = field(repr=False, compare=False)
-    """When the device idled outside the steps."""
-    copying: Intervals = field(default_factory=lambda: EMPTY, repr=False, compare=False)
-    """When the device idled behind a copy."""
+    when: dict[str, Intervals] = field(repr=False, compare=False)
+    """Part → when the device did that, in the steps that were looked at; `input`: idled behind a fetch."""
     sampling: Intervals = field(default_factory=lambda: EMPTY, repr=False, compare=False)
-    """Part of `loading` in which a sampler worked, in the training's thread."""
+    """Stretches of `input` in which a sampler worked, in the training's thread."""
     gil_ns: int = 0
     """Part of the host's time in which the training waited for Python's global lock."""
 
     def condensed(self) -> Partition:
         """It with sums and gaps, and nothing of when they were."""
-        when = ("loading", "computing", "hosting", "syncing", "outside", "copying", "sampling")
-        return Partition(**vars(self) | dict.fromkeys(when, EMPTY))
-
-    @property
-    def when(self) -> dict[str, Intervals]:
-        """When the device did what each part is, in the steps that were looked at."""
-        device = {"compute": self.computing, "input": self.loading, "copy": self.copying}
-        return device | {"sync": self.syncing, "host": self.hosting, "boundary": self.outside}
+        return replace(self, when=dict.fromkeys(PARTS, EMPTY), sampling=EMPTY)
 
     def of_all_steps(self, part: str, seen: float) -> float:
         """Scale some of a part's seen time to all steps."""
@@ -176,14 +159,9 @@ def partition(window: Window, events: Records, pauses: Records) -> Partition:
 
     first_fetch_ns = total(intersect(loading, firsts))
     sampling = intersect(loading, under_way(lasting(events, EventKind.SAMPLER)))
-    seen = {
-        "compute": total(computing),
-        "input": total(loading),
-        "copy": total(copying) + total(calling),
-        "sync": total(syncing),
-        "host": total(left),
-        "boundary": total(outside),
-    }
+    when = {"compute": computing, "input": loading, "copy": union_of(copying, calling)}
+    when |= {"sync": syncing, "host": left, "boundary": outside}
+    seen = {part: total(spans) for part, spans in when.items()}
     ordinary = seen | {"boundary": 0, "input": seen["input"] - first_fetch_ns}
     shared_out = _share_out(total(unseen), ordinary)
     grow = 1 + total(unseen) / max(1, sum(ordinary.values()))
@@ -203,12 +181,7 @@ def partition(window: Window, events: Records, pauses: Records) -> Partition:
         gaps_ns=gaps_ns,
         unresolved_steps=unresolved,
         unmarked_waits=int(((pauses["what"] == PauseKind.SYNC) & (pauses["device_end_ns"] == NOT_MEASURED)).sum()),
-        loading=loading,
-        computing=computing,
-        hosting=left,
-        syncing=syncing,
-        outside=outside,
-        copying=union_of(copying, calling),
+        when=when,
         sampling=sampling,
     )
 
@@ -486,13 +459,13 @@ def _with_gil(parts: Partition, gil: Gil, window: Window) -> Partition:
     is more than the time behind the loop is taken from the computation: a training that waits does not compute.
     """
     begin, end = window.steps["fetch_begin_ns"], window.steps["step_end_ns"]
-    behind = covered(parts.hosting, begin, end).astype(np.float64)
+    behind = covered(parts.when["host"], begin, end).astype(np.float64)
     may_sleep = (behind >= NEARLY_ALL * gil.waited) & (gil.others < EXPLAINED * (end - begin))
     waited = np.where(may_sleep, 0.0, gil.waited)
     of_gap = round(parts.of_all_steps("host", float(np.minimum(behind, waited).sum())))
     if window.queued:
         return replace(parts, gil_ns=min(parts.host_ns, of_gap))
-    computing = covered(parts.computing, begin, end).astype(np.float64)
+    computing = covered(parts.when["compute"], begin, end).astype(np.float64)
     of_computing = float(np.minimum(computing, np.maximum(0.0, waited - behind)).sum())
     moved = min(parts.compute_ns, round(parts.of_all_steps("compute", of_computing)))
     host_ns = parts.host_ns + moved

@@ -1,8 +1,8 @@
 """The time before a training's first step is over, stretch by stretch; it lies outside the window.
 
 Each instant counts once, in this order: imports, torch's compiler, passes over loaders that train nothing, the first
-fetch, the first step, and what is left: the program's own set-up. Of a program that began its recording itself, and of
-older recordings, nothing is known of what came before.
+fetch, the first step, and what is left: the program's own set-up. Where a program began its recording itself, nothing
+is known of what came before.
 """
 
 from __future__ import annotations

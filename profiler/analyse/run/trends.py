@@ -355,7 +355,7 @@ def _goes_on(facts: Facts, kept: Stamps, series: _Series, slope: float) -> bool:
 
 def _outside(facts: Facts, around: _Surroundings) -> Trend | None:
     """Find the trend of the stretches outside the steps; `None`: too few of them."""
-    outside, steps = facts.parts.outside, facts.window.steps
+    outside, steps = facts.parts.when["boundary"], facts.window.steps
     # A stretch is what lies between two steps, whatever it consists of.
     groups = np.searchsorted(steps["step_end_ns"], outside[:, 0], side="right")
     found, at = np.unique(groups, return_inverse=True)

@@ -131,10 +131,9 @@ def part_spans(facts: Facts) -> dict[str, Intervals]:
     waiting for data, what is neither copy, sync nor boundary is `UNTOLD`.
     """
     parts = facts.parts
-    known = {"copy": parts.copying, "sync": parts.syncing, "boundary": parts.outside}
     if facts.told_apart:
-        known = {"compute": parts.computing, "input": parts.loading, **known, "host": parts.hosting}
-        return {part: spans for part, spans in known.items() if part != "input" or facts.input_known}
+        return {part: spans for part, spans in parts.when.items() if part != "input" or facts.input_known}
+    known = {part: parts.when[part] for part in ("copy", "sync", "boundary")}
     told = reduce(union_of, known.values())
     return known | {UNTOLD: complement(told, facts.window.begin_ns, facts.window.end_ns)}
 

@@ -25,7 +25,7 @@ from .own_loop import OTHER, own_loop_of
 from .places import Where, place_of, places
 from .remedies import LOOP, MAKING, Stands, remedy_of, stands_at
 from .selection import MAKING_TIMES, Evidenced, Lines, Selected, making_stages_of, unseen
-from .stages import CHEAPER, handing_stages
+from .stages import CHEAPER
 
 LEAST_LOOKS = 5
 """Looks that a line needs to be told of, or its function: fewer are chance."""
@@ -52,11 +52,11 @@ def found_with(
         loop = own_loop_of(looks.training.between(window.begin_ns, window.end_ns), window.steps)
         facts = replace(facts, own_loop=loop, unnamed=() if loop is None else loop.lines.get(OTHER, ()))
     else:
-        idle = (facts.parts.hosting, facts.parts.loading, facts.parts.outside, facts.parts.syncing)
+        idle = [facts.parts.when[part] for part in ("host", "input", "boundary", "sync")]
         stood = looks.training.during(union(*np.concatenate(idle).T)).stacks()
         facts = replace(facts, unnamed=places(stood, "the time in which nothing is computed"))
     stages = making_stages_of(Evidenced(facts, looks, events, pauses))
-    facts = replace(facts, making_seen=making_seen(looks, facts.parts.loading), stages=stages)
+    facts = replace(facts, making_seen=making_seen(looks, facts.parts.when["input"]), stages=stages)
     return facts, located(Evidenced(facts, looks, events, pauses), findings_of(facts))
 
 
@@ -90,8 +90,7 @@ def located(evidence: Evidenced, findings: Sequence[Finding]) -> tuple[Finding, 
         if advised is finding and how.stage_advised:
             # Beside more workers, where no change of a line is known: what makes the costliest stage cheaper.
             advised = replace(finding, next=(*finding.next, *cheaper))
-        handed = handing_stages(shown.looks, shown.time) if how.stages == "handing" else None
-        stages = facts.stages if how.stages == "making" else handed
+        stages = facts.stages if how.stages else None
         located.append(replace(advised, where=(*lines, *made), stages=stages))
     return tuple(located)
 
@@ -120,8 +119,8 @@ def _with_advice(
     rows = MAKING if making else how.remedies or LOOP
     elsewhere = Looks(shown.looks.records[:0], shown.looks.table)
     if not making:
-        parts = evidence.facts.parts
-        elsewhere = evidence.looks.training.during(union(*np.concatenate((parts.computing, parts.loading)).T))
+        when = evidence.facts.parts.when
+        elsewhere = evidence.looks.training.during(union(*np.concatenate((when["compute"], when["input"])).T))
     found = remedy_of(shown.looks, lines[0], rows, making, elsewhere)
     if found is None or (share := _share(shown.looks, found[1])).value < LEAST_ADVISED:
         return finding

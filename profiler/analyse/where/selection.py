@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 
 from ...record.reader import Records
-from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag, ThreadState
+from ...record.schema import EventKind, PauseKind, ThreadState
 from ...record.stacks import Call, CallStack
 from ..intervals import EMPTY, Intervals, clip, union
 from ..predict.advice import VanishedWork
@@ -73,8 +73,8 @@ class Lines:
     time. `None`: what the training is like without a line is not told, but where batches are made meanwhile."""
     part: str = ""
     """The part of the wall time that the looks are of, where that is more than the finding's own, such as `host`."""
-    stages: str = ""
-    """Stages that are shown, of the `making` or of the `handing` over of batches; empty for none."""
+    stages: bool = False
+    """Whether the stages of making batches are shown."""
     stage_advised: bool = False
     """Whether the costliest stage of making has advice of its own, where no line has."""
     first: Callable[[Selected, ProcessLooks], tuple[Where, ...]] | None = None
@@ -110,7 +110,7 @@ def work_of_the_loop(_: Facts, each_ns: float) -> VanishedWork:
 def making(of: Evidenced) -> Selected:
     """Select what preparing batches consists of: in workers, else in the fetches of the training itself."""
     if of.facts.made_in_training or len(of.looks.workers) == 0:
-        return Selected(of.looks.training.during(of.facts.parts.loading), FETCHING)
+        return Selected(of.looks.training.during(of.facts.parts.when["input"]), FETCHING)
     window = of.facts.window
     return Selected(of.looks.making.between(window.begin_ns, window.end_ns), MAKING)
 
@@ -141,16 +141,13 @@ def _calls(of: Evidenced, what: int) -> Intervals:
 
 
 def _first_fetches(of: Evidenced) -> Intervals:
-    steps = of.facts.window.steps
-    first = steps[(steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0]
+    first = of.facts.window.steps[of.facts.window.firsts]
     return union(first["fetch_begin_ns"], first["fetch_end_ns"])
 
 
 def _between(of: Evidenced, begin: str, end: str) -> Intervals:
     """Return the time between two stamps of the steps that have both."""
-    steps = of.facts.window.steps
-    known = steps[(steps[begin] != NOT_MEASURED) & (steps[end] != NOT_MEASURED)]
-    return union(known[begin], known[end])
+    return union(of.facts.window.steps[begin], of.facts.window.steps[end])
 
 
 def _before_the_first_step(of: Evidenced) -> Intervals:
@@ -162,12 +159,12 @@ def _before_the_first_step(of: Evidenced) -> Intervals:
 
 sampling = _during(lambda of: of.facts.parts.sampling, "the time of the dataset sampler")
 staging = _during(
-    lambda of: of.facts.parts.hosting if of.facts.staging is None else of.facts.staging.when,
+    lambda of: of.facts.parts.when["host"] if of.facts.staging is None else of.facts.staging.when,
     "the time between a batch's arrival and the model's call",
 )
 starting_workers = _during(_first_fetches, "the time in which the training starts its loader")
-hosting = _during(lambda of: of.facts.parts.hosting, "the training loop's own time", calls_models=True)
-outside = _during(lambda of: of.facts.parts.outside, "the time outside the steps", calls_models=True)
+hosting = _during(lambda of: of.facts.parts.when["host"], "the training loop's own time", calls_models=True)
+outside = _during(lambda of: of.facts.parts.when["boundary"], "the time outside the steps", calls_models=True)
 collecting = _during(lambda of: _events(of, EventKind.GARBAGE), "the time in garbage collections")
 compiling = _during(lambda of: _events(of, EventKind.COMPILE), "the time in torch's compiler")
 syncing = _during(lambda of: _calls(of, PauseKind.SYNC), "the time in calls that wait for the device")
@@ -181,7 +178,7 @@ def handing(of: Evidenced) -> Selected:
     """Select the packing and the unpacking of batches."""
     window = of.facts.window
     sending = of.looks.sending.between(window.begin_ns, window.end_ns).in_state(ThreadState.RUNS)
-    taking = of.looks.training.during(of.facts.parts.loading).in_state(ThreadState.RUNS)
+    taking = of.looks.training.during(of.facts.parts.when["input"]).in_state(ThreadState.RUNS)
     records = np.concatenate((sending.records, taking.records))
     return Selected(Looks(records, sending.table), "the time in which batches are packed and unpacked")
 
@@ -208,7 +205,7 @@ def growing_part(of: Evidenced) -> Selected:
     if part == "input":
         looks = making(of).looks
     else:
-        by_part = {"host": parts.hosting, "compute": parts.computing, "boundary": parts.outside, "sync": parts.syncing}
+        by_part = {each: parts.when[each] for each in ("host", "compute", "boundary", "sync")}
         looks = of.looks.training.during(by_part.get(part or "", clip(WHOLE, window.begin_ns, window.end_ns)))
     time = "that part of the steps in the second half of the run"
     # The training was not looked at equally often in both halves.
@@ -256,5 +253,5 @@ PREPARING = Lines(making)
 """Most causes of `input` are shown by how batches are prepared."""
 NOT_MENDED = Lines(making, mended=False)
 OF_THE_MACHINE = Lines(making, elsewhere=True)
-OF_HANDS = Lines(making, stages="making", stage_advised=True)
+OF_HANDS = Lines(making, stages=True, stage_advised=True)
 """Causes that more workers mend, and cheaper batches as well."""

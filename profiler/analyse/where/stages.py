@@ -1,4 +1,4 @@
-"""Which stage of preparing a batch, or of handing it over, a stack stands in, and how the time divides between them.
+"""Which stage of preparing a batch a stack stands in, and how the time divides between them.
 
 A row has a pattern for `file:function` of a call (the function without its class), or one for the line of source of the
 innermost call, since calls into C leave no call of their own. The first row that fits decides, from the innermost call
@@ -25,8 +25,6 @@ from .places import FETCHER, is_file, own_part, place_of, within
 
 SAMPLE = "sample"
 """The stage of whatever no row knows: the program's own code, for the most part."""
-REST = "rest"
-"""The same of handing over."""
 READ, TRANSFORM, COLLATE, LOCK, WAIT = "read", "transform", "collate", "lock", "wait"
 
 STAGES = {
@@ -59,18 +57,6 @@ CHEAPER = {
     COLLATE: ("Collate whole arrays at once, or uint8 images normalised on the device", "cheaper"),
 }
 """(advice, its kind of `causes.finding.REMEDIES`) for a stage. Nothing general can be said of the others."""
-
-HANDING_STAGES = {
-    "pickle": "pickling",
-    "share": "putting tensors into shared memory",
-    "send": "writing to the pipe",
-    "receive": "reading from the pipe",
-    "map": "opening shared memory",
-    "unpickle": "unpickling",
-    "pin": "copying to pinned memory",
-    REST: "the rest of handing over",
-}
-"""Stages of handing a batch over, each in words."""
 
 
 def cheaper_by_words(words: str) -> tuple[str, str] | None:
@@ -183,21 +169,6 @@ _MAKING = Rows(
     (READ, r":_?(read_bytes|fetch_bytes|load_bytes|download)\Z", ""),
 )
 
-_EACH_TENSOR = Rows(
-    ("share", r"torch/multiprocessing/reductions\.py:(reduce_\w+|fd_id|storage_from_cache)\Z", ""),
-    ("share", r"/multiprocessing/resource_sharer\.py:_serve\Z", ""),
-    ("map", r"torch/multiprocessing/reductions\.py:", ""),
-    ("map", r"/multiprocessing/(reduction|resource_sharer)\.py:(recv_handle|recvfds|detach|get_connection)\Z", ""),
-)
-"""What is done for each tensor by itself, with whatever it calls: the two sides of a handle connect for it."""
-_HANDING = Rows(
-    ("pin", r"torch/utils/data/_utils/pin_memory\.py:pin_memory\Z", ""),
-    ("send", r"/multiprocessing/connection\.py:(_?send\w*)\Z", ""),
-    ("pickle", r"/multiprocessing/reduction\.py:(dumps?|__init__)\Z|/pickle\.py:_?(save|dump)\w*\Z", r"\bdumps\("),
-    ("receive", r"/multiprocessing/connection\.py:(_?recv\w*)\Z", ""),
-    ("unpickle", r"/pickle\.py:_?load\w*\Z", r"\bloads\("),
-)
-
 _BY_STATE = {
     ThreadState.LOCK: LOCK,
     ThreadState.SHARED_LOCK: LOCK,
@@ -221,7 +192,7 @@ _HOLDERS = frozenset(
 _LIBRARY = re.compile(_AUGMENTING)
 
 Standing = tuple[str, str]
-"""(stage of `STAGES` or `HANDING_STAGES`, name of the transform); no name in other stages, and where it has none."""
+"""(stage of `STAGES`, name of the transform); no name in other stages, and where it has none."""
 
 
 def stage_of(stack: CallStack, transforms: Collection[str] = ()) -> Standing | None:
@@ -262,12 +233,6 @@ def in_state(standing: Standing, state: int) -> Standing:
     return (_BY_STATE.get(state, SAMPLE), "") if standing[0] == SAMPLE else standing
 
 
-def handing_stage_of(stack: CallStack) -> Standing | None:
-    """Return which stage of handing a batch over a stack is in; `None` of a failed look."""
-    own = own_part(stack)
-    return (_EACH_TENSOR.of(own) or _HANDING.of(own) or REST, "") if stack else None
-
-
 LEAST_STAGE_LOOKS = 20
 """Looks from which stages are told: of fewer the shares are anything."""
 LEAST_STAGE_SHARE = 0.03
@@ -282,7 +247,7 @@ class StageShare:
     """A stage, and how much of the time it takes."""
 
     stage: str
-    """Key of `STAGES` or `HANDING_STAGES`, or `OTHER`."""
+    """Key of `STAGES`, or `OTHER`."""
     name: str
     """Name of the transform; of the data set's own code its function; empty of all others."""
     share: Estimate
@@ -299,7 +264,7 @@ class StageShare:
         """Return what it is called."""
         if self.stage == OTHER:
             return "all else"
-        return self.name or {**STAGES, **HANDING_STAGES}[self.stage]
+        return self.name or STAGES[self.stage]
 
 
 @dataclass(frozen=True)
@@ -338,11 +303,6 @@ def stages_by_hand(looks: Looks, time: str, in_loop: Mapping[CallStack, CallStac
     """Divide looks at a thread whose loop makes batches without a loader. `in_loop`: stack → the part of it from the
     loop's function on."""
     return _divided(looks, time, lambda s: (_told(in_loop[s], ()) or (SAMPLE, ""), in_loop[s]))
-
-
-def handing_stages(looks: Looks, time: str) -> Stages | None:
-    """Divide looks at threads that send or take batches."""
-    return _divided(looks, time, lambda s: (handing_stage_of(s), own_part(s)))
 
 
 def _divided(looks: Looks, time: str, named: Named) -> Stages | None:

@@ -9,7 +9,7 @@ from typing import Any
 from ...analyse.cells.comparison import Cell, place
 from ...analyse.cells.studies import ASIDE, BESIDE, MAKING, NEAR, STORED, Roofline
 from ...analyse.run.loader_stats import Timed
-from ...analyse.where.stages import HANDING_STAGES, STAGES, Stages
+from ...analyse.where.stages import STAGES, Stages
 from ...record.run import ImageDecoding
 from ..document import (
     Block,
@@ -106,7 +106,7 @@ def decoding_words(
     uses = f"the training uses {three_digits(samples_per_s)} ({share(taken, 0)})"
     said = f"This machine's decoding speed is {limit}: it {can}; {uses}."
     if taken < NEAR and stages is not None and (most := stages.costliest) is not None:
-        return f"{said} {(STAGES | HANDING_STAGES)[most[0]].capitalize()} takes {share(most[1], 0)} of {stages.time}."
+        return f"{said} {STAGES[most[0]].capitalize()} takes {share(most[1], 0)} of {stages.time}."
     if taken < NEAR and timed is not None and timed.transforms_ms_per_sample > 0:
         part = min(1.0, timed.transforms_ms_per_sample / timed.ms_per_sample)
         return f"{said} Transforms take {share(part, 0)} of preparing a sample."

@@ -21,12 +21,12 @@ LEAST_SHARE = 0.002
 MOST_BOXES, MOST_DEEP = 1000, 80
 """Of an icicle: boxes, and rows."""
 _PARTS = {
-    "loading": "waiting for data",
-    "copying": "waiting for copies to the device",
-    "computing": "while the device computes",
-    "syncing": "in synchronising calls",
-    "hosting": "other work of the training loop",
-    "outside": "outside the steps",
+    "input": "waiting for data",
+    "copy": "waiting for copies to the device",
+    "compute": "while the device computes",
+    "sync": "in synchronising calls",
+    "host": "other work of the training loop",
+    "boundary": "outside the steps",
 }
 
 
@@ -76,7 +76,7 @@ def stacks_of(run: Run, writer: Writer, parts: Partition) -> Stacks | None:
     looks = looks_at(run, writer)
     if looks is None:
         return None
-    by_part = [(words, getattr(parts, name)) for name, words in _PARTS.items()]
+    by_part = [(words, parts.when[name]) for name, words in _PARTS.items()]
     rest = ~np.any([inside(when, looks.training.records["t_ns"]) for _, when in by_part], axis=0)
     shown = [(words, looks.training.during(when)) for words, when in by_part]
     return drawn(looks, [*shown, ("before and after the window, or unknown", looks.training.kept(rest))])

@@ -53,19 +53,6 @@ def retries(folder: Path, steps: Iterable[int] = ODD) -> None:
     )
 
 
-@pytest.mark.parametrize("share", SEVERITIES)
-def test_new_shapes_that_take_longer_have_their_share(tmp_path: Path, share: float) -> None:
-    folder = computing(tmp_path / "run", each_odd(share))
-    shapes(folder)
-    finding = found(folder)["device.shape_churn"]
-    assert finding.share == pytest.approx(share, abs=0.02)
-    assert f"at {len(ODD)} of 195 steps, the longest" in finding.title
-    # The same steps, and nobody looked at the shapes: slow steps, of which nothing is known.
-    unknown = computing(tmp_path / "unknown", each_odd(share))
-    assert facts_of_run(unknown).shape_churn is None
-    assert shares(unknown) == {}
-
-
 @pytest.mark.parametrize(("odd_ns", "odd"), [(0, ODD), (COMPUTE // 3, range(10, STEPS, 2))])
 def test_shapes_that_are_new_and_no_slower_are_no_finding(tmp_path: Path, odd_ns: int, odd: range) -> None:
     """A third longer may be a third larger."""
@@ -266,26 +253,6 @@ def emulated(folder: Path, conditions: Conditions, fetch_ns: int = 0) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("conditions", "fetch_ms", "share"),
-    [
-        *((Conditions(others=share, processes=2), 10, share) for share in SEVERITIES),
-        (Conditions(processes=2), 10, None),  # idle
-        (Conditions(others=0.5, processes=2), 0, None),  # no idle time to tell others by
-        (Conditions(others=0.5, processes=1), 10, None),  # kernels of its own outside the steps, as of a loader
-    ],
-)
-def test_others_on_the_device_have_the_share_of_the_computing_they_take(
-    tmp_path: Path, conditions: Conditions, fetch_ms: int, share: float | None
-) -> None:
-    folder = emulated(tmp_path / "run", conditions, fetch_ms * MS)
-    seen = found(folder).get("device.contended")
-    assert (seen is None) == (share is None)
-    if seen is not None and share is not None:
-        assert seen.share == pytest.approx(facts_of_run(folder).parts.share("compute") * share, abs=0.02)
-        assert seen.confidence < 0.8
-
-
 def evaluating(folder: Path, boundary_ns: int, every: int, fetch_ns: int = 0) -> Path:
     """A training that validates on the device after every so many steps."""
     step = Step(fetch_ns=fetch_ns, compute_ns=COMPUTE, sync=True)
@@ -297,7 +264,9 @@ def busy_when(folder: Path, outside: float, idle: float = 0.0, window_ns: int = 
     """Utilisation windows in which kernels ran while the steps computed, and for shares of other times."""
     parts = facts_of_run(folder).parts
     ends = np.arange(START + window_ns, int(steps_of(folder)["step_end_ns"].max()), window_ns)
-    own, beside = (covered(part, ends - window_ns, ends) / window_ns for part in (parts.computing, parts.outside))
+    own, beside = (
+        covered(part, ends - window_ns, ends) / window_ns for part in (parts.when["compute"], parts.when["boundary"])
+    )
     ran = 100 * (own + outside * beside + idle * (1 - own - beside))
     told = zip(ends.tolist(), ran.tolist(), strict=True)
     rows = [{"t_ns": t, "device": 0, "window_ns": window_ns, "utilisation_pct": part} for t, part in told]
@@ -378,15 +347,6 @@ def linked(folder: Path, *looks: tuple[int, int], most: tuple[int, int] = (4, 16
     add(folder, DEVICE, [row | {"pcie_max_generation": most[0], "pcie_max_width": most[1]} for row in rows])
 
 
-@pytest.mark.parametrize("share", SEVERITIES)
-@pytest.mark.parametrize(("pinned", "cause"), [(False, "copy.pageable"), (True, "copy.serial")])
-def test_exposed_copies_have_their_share(tmp_path: Path, share: float, pinned: bool, cause: str) -> None:
-    folder = copying(tmp_path / "run", share, pinned=pinned)
-    assert shares(folder) == {cause: pytest.approx(share, abs=0.02)}
-    low, rate, high = rates(found(folder)[cause].next[0])
-    assert facts_of_run(folder).samples_per_s * math.exp(-1.645 * SCATTER_SD) <= low < rate < high
-
-
 @pytest.mark.parametrize("share", [0.3, 0.6])
 def test_copies_beside_the_computation_are_no_finding(tmp_path: Path, share: float) -> None:
     """Even where they take longer than that."""
@@ -397,19 +357,6 @@ def test_copies_beside_the_computation_are_no_finding(tmp_path: Path, share: flo
         assert found(folder) == {}
     else:
         assert facts_of_run(folder).parts.share("copy") > 0.1
-
-
-@pytest.mark.parametrize("share", SEVERITIES)
-@pytest.mark.parametrize(("pinned", "other"), [(False, "copy.pageable"), (True, "copy.serial")])
-def test_a_slow_link_takes_what_its_full_speed_would_save_and_leaves_the_rest(
-    tmp_path: Path, share: float, pinned: bool, other: str
-) -> None:
-    folder = copying(tmp_path / "run", share, pinned=pinned)
-    linked(folder, (4, 8))
-    assert shares(folder) == pytest.approx({"copy.link": share / 2, other: share / 2}, abs=0.02)
-    seen = found(folder)["copy.link"]
-    assert "PCIe 4 x8 instead of PCIe 4 x16" in seen.title
-    assert evidence(seen)["Bandwidth, share of what device and slot can do"] == pytest.approx(50)
 
 
 def test_a_link_that_turns_itself_down_is_judged_at_its_best_and_an_unknown_one_not(tmp_path: Path) -> None:

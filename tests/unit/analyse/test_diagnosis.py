@@ -213,13 +213,6 @@ def test_workers_that_wait_for_the_network_need_more_of_them_whoever_uses_the_cp
     ("settings", "loader", "cause", "advice"),
     [
         ({"set_workers": 2, "persistent_workers": True}, {}, "pipeline_fill", "smaller batches"),
-        ({"set_workers": 4, "persistent_workers": True}, {"run_queue_pct": 50.0}, "pipeline_fill", "fewer than 4"),
-        (
-            {"set_workers": 2, "persistent_workers": True},
-            {"run_queue_pct": 50.0, "worker_busy_pct": 95.0},
-            "pipeline_fill",
-            "smaller batches",
-        ),
         ({"set_workers": None, "persistent_workers": None}, {}, "pipeline_fill", "longer epochs"),
         ({"set_workers": 2, "persistent_workers": False}, {}, "worker_restart", "persistent_workers=True"),
     ],

@@ -28,28 +28,6 @@ def causes(analysis: Analysis) -> list[str | None]:
     return [analysis.verdict.cause, *(f.cause for f in analysis.findings)]
 
 
-@pytest.mark.parametrize("device", ["cpu", "emulated"])
-def test_the_rank_that_waits_for_data_is_the_straggler_and_the_others_wait_as_long_as_it_is_late(
-    tmp_path: Path, device: str
-) -> None:
-    job = record(tmp_path / "run", [Rank(), Rank(fetch_ns=21 * MS), Rank(fetch_ns=2 * MS)], device=device)
-    analysis = analysed(job)
-    verdict = analysis.verdict
-    assert (verdict.cause, verdict.severity) == ("rank.straggler", "critical")
-    assert "rank 1" in verdict.title
-    assert "because of data (input.serial)" in verdict.title
-    # 19 of 30.5 ms: what is gained when rank 1 is as rank 2.
-    assert verdict.share == pytest.approx(19 / 30.5, rel=0.02)
-    assert late_ms(analysis) == {0: 0, 1: pytest.approx(19.5, abs=0.01), 2: 0}
-    waits = [analysis.job.waits_ns[rank] for rank in range(3)]
-    assert waits == pytest.approx(job.waits_ns[:, 10:].mean(axis=1))
-    evidence = {e.what: e.value for e in verdict.evidence}
-    assert evidence["Host"] == "alpha"
-    assert evidence["Wait of the others"] == pytest.approx(19.5)
-    assert evidence["Steps in which it came last"] == 100
-    assert verdict.next[0].change.startswith("On rank 1: Set `num_workers=")
-
-
 DATA, COMPUTING = Rank(fetch_ns=21 * MS), Rank(forward_ns=23 * MS)
 WITHOUT_CPU = Rank(forward_ns=23 * MS, cpu_ns=2 * MS)
 IN_A_COLLECTIVE = [Rank(fetch_ns=1 * MS, forward_ns=23 * MS), Rank(fetch_ns=21 * MS, forward_ns=3 * MS)]
@@ -136,13 +114,6 @@ def test_clocks_that_drift_for_an_hour_stay_paired(tmp_path: Path) -> None:
     analysis = analysed(job)
     assert late_ms(analysis)[1] == pytest.approx(217, abs=0.5)
     assert said(analysis, "The clocks of 2 hosts were paired by the ends of 4995 steps' collectives")
-
-
-def test_wall_clocks_that_contradict_the_pairing_are_told(tmp_path: Path) -> None:
-    ranks = [Rank(), Rank(host="beta")]
-    off = {"beta": 30 * SECOND}
-    analysis = analysed(record(tmp_path / "run", ranks, shifts={"beta": SECOND * 77}, wall_off_ns=off))
-    assert said(analysis, "The wall clocks of beta and alpha differ by 30.0 s")
 
 
 def test_of_several_processes_of_a_rank_the_one_with_most_steps_counts_and_none_is_read_for_that(

@@ -220,10 +220,3 @@ def test_other_computing_gets_quicker_by_its_share_of_what_vanished(quicker: flo
     assert left.cpu_ns.mean() == pytest.approx(10 * MS * (1 - quicker / 2))
     assert left.host_ns.mean() == pytest.approx(20 * MS * (1 - quicker / 2))
     assert left.wait_ns.mean() == pytest.approx(0.25 * 7 * MS), "what waits has no caches"
-
-
-def test_work_that_is_moved_makes_nothing_quicker() -> None:
-    moved = without(recorded(SPECS["constant"], 50), VanishedWork(loop_ns=5 * MS, moved=True), 0.3)
-    still = without(recorded(SPECS["constant"], 50), VanishedWork(loop_ns=5 * MS, moved=True))
-    assert (moved.host_ns == still.host_ns).all()
-    assert (moved.cpu_ns == still.cpu_ns).all()

@@ -8,25 +8,15 @@ import numpy as np
 import pytest
 
 from support.loader_clock import MS, SPECS, Spec, recorded, simulate
-from whyidle.analyse.predict.predict import predict, with_batch_size
-from whyidle.analyse.predict.workload import Binding, Workload
+from whyidle.analyse.predict.predict import predict
+from whyidle.analyse.predict.workload import Binding
 from whyidle.record.tuning import LoaderSettings
 
-LOADERS = [LoaderSettings(0), *(LoaderSettings(w, p) for w in (1, 2, 4, 8) for p in (1, 4))]
 GIB = 1 << 30
 
 
 def truth(spec: Spec, loader: LoaderSettings, seed: int = 77) -> float:
     return simulate(spec, loader, 1000, seed).rate(100)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["constant", "cpu_bound", "large_payload", "throttled"])
-def test_predictions_meet_what_other_batches_of_the_same_kind_come_to(name: str) -> None:
-    for prediction in predict(recorded(SPECS[name], 600), LOADERS):
-        assert prediction.samples_per_s == pytest.approx(truth(SPECS[name], prediction.settings), rel=0.03)
-        assert prediction.low < prediction.samples_per_s < prediction.high
-        assert 0 <= prediction.stall_share <= 1
 
 
 @pytest.mark.slow
@@ -116,40 +106,10 @@ def test_reads_beyond_the_recorded_ones_may_slow_each_other() -> None:
 def test_settings_that_do_not_fit_say_what_they_need_and_what_there_is() -> None:
     limits = {"memory_bytes": 4 * GIB, "shm_bytes": GIB, "worker_bytes": GIB // 2}
     large = replace(recorded(SPECS["constant"]), **limits, batch_bytes=100 << 20)
-    pinned, bigger = LoaderSettings(11, 1, pin_memory=True), LoaderSettings(2, 2, batch_size=320)
-    asked = [LoaderSettings(4, 2), LoaderSettings(8, 4), pinned, bigger]
-    fits, shared, memory, batches = (each.infeasible for each in predict(large, asked))
+    asked = [LoaderSettings(4, 2), LoaderSettings(8, 4), LoaderSettings(11, 1, pin_memory=True)]
+    fits, shared, memory = (each.infeasible for each in predict(large, asked))
     assert fits is None
     assert shared == "33 batches of 100.0 MiB take 2.7 GiB more of /dev/shm, but only 1.0 GiB are free"
     assert all(words in str(memory) for words in ("11 workers", "pinned", "5.2 GiB more memory, but only 4.0 GiB are"))
-    assert "5 batches of 1000.0 MiB" in str(batches)
     # Nothing known of memory rules nothing out.
     assert predict(recorded(SPECS["constant"]), [LoaderSettings(64, 16)])[0].infeasible is None
-
-
-def of_samples(size: int, batches: int, rng: np.random.Generator) -> Workload:
-    """Batches of samples whose times are lognormal, one after the other."""
-    samples = rng.lognormal(0.0, 1.0, (batches, size)) * MS
-    return replace(
-        recorded(SPECS["constant"], batches),
-        batch_size=size,
-        cpu_ns=samples.sum(axis=1),
-        wait_ns=np.zeros(batches),
-        batches_per_epoch=None,
-    )
-
-
-@pytest.mark.parametrize(("size", "evenly"), [(8, True), (24, False), (32, False), (64, False)])
-def test_other_batch_sizes_are_made_of_the_recorded_samples(size: int, evenly: bool) -> None:
-    rng = np.random.default_rng(5)
-    scaled = with_batch_size(of_samples(16, 2000, rng), size, rng)
-    same = of_samples(size, 2000, rng)
-    assert scaled.cpu_ns.mean() == pytest.approx(same.cpu_ns.mean(), rel=0.05)
-    assert scaled.cpu_ns.std() == pytest.approx(same.cpu_ns.std(), rel=0.5 if evenly else 0.2)
-    assert scaled.handoff_ns == pytest.approx(SPECS["constant"].handoff_ns * size / 16)
-
-
-def test_a_larger_batch_takes_what_its_samples_take() -> None:
-    workload = replace(recorded(SPECS["constant"]), batches_per_epoch=None, handoff_ns=0.0)
-    (twice,) = predict(workload, [replace(LoaderSettings(32, 4), batch_size=64)])
-    assert twice.samples_per_s == pytest.approx(64 / 0.020, rel=0.01)

@@ -68,23 +68,6 @@ def test_replays_are_within_one_percent_of_the_reference(name: str, variant: str
         assert result.ends == pytest.approx(truth.step_ends_ns, rel=0.02), each
 
 
-def test_constant_times_give_the_closed_form() -> None:
-    rng, steps = np.random.default_rng(2), 400
-    for _ in range(200):
-        workers, prefetch = (int(rng.integers(1, most)) for most in (9, 5))
-        making, step, handoff, latency = rng.uniform((1, 1, 0, 0), (200, 40, 5, 5)) * MS
-        drawing = rng.choice([0.0, rng.uniform(0, 20) * MS])
-        spec = Spec("", cpus=32, start_ns=0, handoff_ns=handoff, latency_ns=latency, drawing_ns=drawing)
-        made = Made(np.zeros(steps), np.full(steps, making), np.zeros(steps))
-        settings = LoaderSettings(workers, prefetch)
-        result = replayed(spec, settings, made, np.full(steps, step), steps)
-        # Each of the protocol's circles: the training's, a worker's, an order's from one hand-over to the next.
-        own, order = step + handoff + drawing, making + latency + handoff + drawing
-        closed = max(own, making / workers, order / (workers * prefetch))
-        # Orders that come one by one at first leave the workers out of step for some bursts.
-        assert result.ns_per_batch == pytest.approx(closed, rel=0.01 if drawing else 1e-9)
-
-
 @pytest.mark.parametrize(
     ("prefetch", "ends"),
     [

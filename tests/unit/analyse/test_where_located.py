@@ -93,12 +93,6 @@ def test_what_making_a_batch_consists_of_belongs_to_what_is_about_that(
     assert stages is None or stages.time == "the time in which workers prepare batches"
 
 
-def test_handing_over_has_stages_of_its_own(recorded: Path) -> None:
-    found = told(recorded, TOKENISING, "input.handoff")
-    assert found.stages is not None
-    assert "pickle" in {part.stage for part in found.stages.parts}
-
-
 def test_beside_more_workers_stands_what_makes_the_costliest_stage_cheaper(recorded: Path) -> None:
     found = told(recorded, TOKENISING, "input.too_few_workers")
     changes = ["num_workers=4", "Tokenise once, before the training, and keep the numbers"]
@@ -131,7 +125,7 @@ def test_of_what_the_training_itself_does_a_line_is_mended_by_whose_work_it_is(
     assert [each.kind for each in found.next] == kinds
 
 
-@pytest.mark.parametrize(("cause", "part"), [("host.step_gap", "hosting"), ("host.boundary", "outside")])
+@pytest.mark.parametrize(("cause", "part"), [("host.step_gap", "host"), ("host.boundary", "boundary")])
 def test_a_line_gains_no_more_than_it_takes_of_the_part_that_it_is_in(tmp_path: Path, cause: str, part: str) -> None:
     """A function that works in a fifth of the time, and 83 % of that, is called in all of the rest, too."""
     train(tmp_path / "run", [[Step(host_ns=10 * MS)] * 60])
@@ -140,7 +134,7 @@ def test_a_line_gains_no_more_than_it_takes_of_the_part_that_it_is_in(tmp_path: 
     run, looks, facts = opened(tmp_path / "run")
     fifth = np.array([[START, START + 400 * MS]])
     ns = facts.parts.wall_ns // 5
-    parts = replace(facts.parts, host_ns=ns, boundary_ns=ns, **{part: fifth})
+    parts = replace(facts.parts, host_ns=ns, boundary_ns=ns, when=facts.parts.when | {part: fifth})
     finding = Finding(cause, "It works.", 0.2, 0.8, (), ())
     found = located_in(run, looks, replace(facts, parts=parts), finding)
     first = found.where[0]
@@ -173,7 +167,7 @@ def test_where_an_epoch_begins_a_line_takes_what_the_clock_says_and_no_replay(
     look(recorded, range(START, END, 20 * MS), lambda *_: (*FETCHING[:2], SHUFFLE))
     run, looks, facts = opened(recorded)
     ns = facts.parts.wall_ns // 2
-    drawn = Sampling(ns, ns if of_epochs else 0, None, None, 1)
+    drawn = Sampling(ns, ns if of_epochs else 0, None, None)
     facts = replace(facts, sampling=drawn, advice=_Unmoved())  # type: ignore[arg-type]
     finding = Finding("input.sampler", "It waits.", 0.5, 0.8, (), (Next("keep it"),))
     found = located_in(run, looks, facts, finding)

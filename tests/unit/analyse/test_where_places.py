@@ -9,7 +9,7 @@ import pytest
 
 from support.planted_runs import trained
 from support.planted_stacks import DECODING, WAITING, WORKER, look
-from whyidle.analyse.where.looks import LEAST_SEEN, ProcessLooks, looks_at, makes, making_seen
+from whyidle.analyse.where.looks import LEAST_SEEN, ProcessLooks, looks_at, making_seen
 from whyidle.analyse.where.places import is_users, outside_models, place_of, places
 from whyidle.record.run import open_run
 from whyidle.record.schema import ThreadState
@@ -96,10 +96,6 @@ def test_the_innermost_call_of_the_users_is_the_place_and_the_library_function_w
     assert place_of(stack) == (place, calls)
 
 
-def test_an_empty_stack_has_no_place() -> None:
-    assert place_of(()) is None
-
-
 @pytest.mark.parametrize(
     ("call", "users"),
     [
@@ -128,14 +124,6 @@ def test_lines_are_ranked_by_looks_and_failed_looks_count_for_none() -> None:
     first, second = places([*stacks, ((), 7)], "the time")
     assert (first.line, first.share, first.samples, first.calls) == (27, 0.8, 80, "ZipFile._RealGetContents")
     assert (second.line, second.share, second.code) == (30, 0.2, "return decode(raw)")
-
-
-def test_a_worker_makes_a_batch_within_torchs_fetcher_alone() -> None:
-    queue = Call("Queue.get", f"{STDLIB}/multiprocessing/queues.py", 113)
-    assert makes(worker(FETCH, ITEM))
-    assert not makes(worker(queue))
-    # The training stood in a fetch of its own when it forked the worker.
-    assert not makes((TRAIN, FETCH, LOADER, LOOP, queue))
 
 
 def test_looks_that_are_taken_off_lessen_a_share_and_not_how_often_a_line_was_seen() -> None:

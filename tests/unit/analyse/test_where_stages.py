@@ -19,12 +19,9 @@ from support.stacks import FETCH, LIB, NEXT, TORCH, WORKER, stack
 from whyidle.analyse.where.looks import Looks
 from whyidle.analyse.where.stages import (
     OTHER,
-    REST,
     SAMPLE,
     Stages,
     Standing,
-    handing_stage_of,
-    handing_stages,
     in_state,
     making_stages,
     stage_of,
@@ -88,11 +85,6 @@ def test_the_stage_of_making_a_batch_is_told(frames: list[str], text: str, expec
     assert found[0] == expected
 
 
-def test_outside_of_the_fetcher_nothing_is_made() -> None:
-    assert stage_of(stack(NEXT, WORKER, f"{LIB}/multiprocessing/queues.py:Queue.get")) is None
-    assert stage_of(()) is None
-
-
 def test_what_collate_fn_calls_belongs_to_collating_where_no_row_knows_it() -> None:
     fetch = stack(NEXT, WORKER, FETCH, text="return self.collate_fn(data)")
     assert stage_of((*fetch, Call("stack", "/d.py", 9, "return torch.tensor(data)"))) == ("collate", "")
@@ -143,29 +135,6 @@ def test_a_transform_of_the_programs_own_has_the_name_that_it_was_timed_by() -> 
 )
 def test_where_no_row_tells_the_kernel_does(stage: str, state: int, told: str) -> None:
     assert in_state((stage, ""), state) == (told, "")
-
-
-QUEUE, REDUCTION, CONNECTION = (f"{LIB}/multiprocessing/{name}.py" for name in ("queues", "reduction", "connection"))
-TENSORS = f"{TORCH}/multiprocessing/reductions.py"
-
-
-@pytest.mark.parametrize(
-    ("frames", "text", "expected"),
-    [
-        ([f"{QUEUE}:Queue._feed", f"{REDUCTION}:dumps"], "", "pickle"),
-        ([f"{REDUCTION}:dumps", f"{TENSORS}:reduce_tensor"], "", "share"),
-        ([f"{CONNECTION}:Connection._send"], "", "send"),
-        ([f"{CONNECTION}:Connection._recv"], "", "receive"),
-        ([f"{QUEUE}:Queue.get"], "return _ForkingPickler.loads(res)", "unpickle"),
-        ([f"{QUEUE}:Queue.get", f"{TENSORS}:rebuild_storage_fd"], "", "map"),
-        ([f"{TENSORS}:rebuild_storage_fd", f"{CONNECTION}:Connection._recv"], "", "map"),
-        ([f"{LIB}/multiprocessing/resource_sharer.py:R._serve", f"{CONNECTION}:Connection._send"], "", "share"),
-        ([f"{TORCH}/utils/data/_utils/pin_memory.py:pin_memory"], "return data.pin_memory()", "pin"),
-        ([f"{QUEUE}:Queue._feed"], "notempty.wait()", REST),
-    ],
-)
-def test_the_stage_of_handing_over_is_told(frames: list[str], text: str, expected: str) -> None:
-    assert handing_stage_of(stack(*frames, text=text)) == (expected, "")
 
 
 FILE = "/home/me/data.py"
@@ -270,12 +239,3 @@ def test_stages_that_are_too_small_are_told_together() -> None:
         ("open", 96, "opening files"),
         (OTHER, 4, "all else"),
     ]
-
-
-def test_handing_over_divides_too() -> None:
-    queue = Call("Queue._feed", f"{LIB}/multiprocessing/queues.py", 264, "obj = _ForkingPickler.dumps(obj)")
-    sends = Call("Connection._send", f"{LIB}/multiprocessing/connection.py", 384, "n = write(self._handle, buf)")
-    stacks: list[CallStack] = [(queue,), (queue,), (queue,), (queue, sends)]
-    found = handing_stages(seen(stacks * 10), "the time in which batches are packed and unpacked")
-    assert found is not None
-    assert [(part.stage, part.share.value) for part in found.parts] == [("pickle", 0.75), ("send", 0.25)]
