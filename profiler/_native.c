@@ -482,7 +482,7 @@ static int fetch_end(Recorder *r, ns_t now, ns_t samples, ns_t loader, ns_t batc
     return 0;
 }
 
-/* The detector of loops, and what it has the recorder do: loop_detector/loader_steps.py, hooks/loader.py. */
+/* The detector of loops, and what it has the recorder do: loop_detector/detector.py, hooks/loader.py. */
 
 static int is_here(Detector *d) { return (ns_t)PyThread_get_thread_ident() == d->thread; }
 

@@ -16,8 +16,7 @@ from torch.utils.data import dataloader
 
 from ... import native
 from ...record.schema import NOT_MEASURED, StepFlag
-from ..loop_detector.loaders import Iteration, Part, Role, Use
-from ..loop_detector.unfed import OptimizerPace
+from ..loop_detector.loaders import Iteration, OptimizerPace, Part, Role, Use
 from ..open_step import LEAST_STAGE_NS, SLOT
 from ..steps import BLANK, StepRecorder
 from .shapes import Shapes
