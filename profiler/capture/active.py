@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import util as multiprocessing_util
 from pathlib import Path
@@ -17,7 +15,6 @@ import torch
 
 from ..devices.choose import choose
 from ..devices.protocol import Device
-from ..errors import RecordError
 from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.run import describe_process, writer_number
 from .device_in_use import first_guess
@@ -103,22 +100,6 @@ def end() -> None:
         running.session.finish()
 
 
-@contextlib.contextmanager
-def recorded(folder: Path, device: Device | None = None, options: dict[str, Any] | None = None) -> Iterator[Recording]:
-    """Record what the calling thread trains within the block into an existing run folder, as `begin` does.
-
-    Raises:
-        RecordError: it cannot be recorded.
-    """
-    begun = begin(folder, device, options)
-    if begun is None:
-        raise RecordError(f"no recording into {folder} was possible; the notices there say why.")
-    try:
-        yield begun
-    finally:
-        end()
-
-
 def rank_and_size() -> tuple[int, int | None]:
     """This process's rank in its job, and the number of ranks where that is known."""
     distributed = sys.modules.get("torch.distributed")
@@ -155,16 +136,12 @@ def _begin(folder: Path, device: Device | None, gpu: int | None, options: dict[s
             tune=options.get("tune"),
             moved=computes_on if device is None else None,
         )
-        _at_exit(end)
+        # At the end of this process, also of one that multiprocessing forked, which skips Python's own ending.
+        atexit.register(end)
+        multiprocessing_util.Finalize(None, end, exitpriority=0)
         return Recording(session, hooks, os.getpid())
     except BaseException:
         if hooks is not None:
             hooks.discard()
         session.finish()
         raise
-
-
-def _at_exit(call: Callable[[], None]) -> None:
-    """At the end of this process, also of one that multiprocessing forked, which skips Python's own ending."""
-    atexit.register(call)
-    multiprocessing_util.Finalize(None, call, exitpriority=0)
