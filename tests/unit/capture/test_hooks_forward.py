@@ -192,45 +192,6 @@ def test_a_model_that_gives_way_to_another_is_followed(training: Training) -> No
     assert not seen(steps)[25:30].any()
 
 
-@pytest.mark.parametrize(
-    "how", ["module", "in place", "function", "inner", "whole step", "hooked module", "hooked function"]
-)
-def test_a_compiled_training_compiles_no_graph_more(tmp_path: Path, how: str) -> None:
-    def graphs(watched: bool) -> int:
-        torch._dynamo.reset()
-        torch._dynamo.utils.counters.clear()
-        each = Training(tmp_path / str(watched), steps=30)
-        layers = each.model.layers
-        if how == "in place":
-            layers.compile(backend="eager")
-        elif how == "inner":
-            layers[0] = torch.compile(layers[0], backend="eager")  # type: ignore[assignment]
-        elif how.startswith("hooked"):
-            layers[0].register_forward_hook(lambda _module, _args, returned: returned + 1)
-            layers.register_forward_pre_hook(lambda _module, args: args)
-        called = torch.compile(layers, backend="eager") if how.endswith("module") else layers
-
-        def loss_of(batch: torch.Tensor) -> torch.Tensor:
-            return called(batch).sum()  # type: ignore[no-any-return]
-
-        loss = torch.compile(loss_of, backend="eager") if how.endswith("function") else loss_of
-
-        def learn(batch: torch.Tensor) -> None:
-            loss(batch).backward()
-            each.optimizer.step()
-            each.optimizer.zero_grad()
-
-        step = torch.compile(learn, backend="eager") if how == "whole step" else learn
-        if watched:
-            each.run(step)
-        else:
-            for (batch,) in each.loader:
-                step(batch)
-        return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
-
-    assert graphs(watched=True) == graphs(watched=False) > 0
-
-
 # A model is at every moment of a step what it is without us.
 
 BATCH = torch.ones(2, 3)
@@ -464,8 +425,17 @@ def _sharded(model: torch.nn.Module) -> torch.nn.Module:
     return fully_shard(model, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (1,)))
 
 
+def _hooked(model: torch.nn.Module) -> torch.nn.Module:
+    """The program's own hooks, around its layers and within."""
+    model[0].register_forward_hook(lambda _module, _args, returned: returned + 1)  # type: ignore[index]
+    model.register_forward_pre_hook(lambda module, args: args)
+    return model
+
+
 WRAPS: dict[str, Callable[[torch.nn.Module], Any]] = {
     "compiled": lambda model: torch.compile(model, backend="eager"),
+    "compiled with hooks": lambda model: torch.compile(_hooked(model), backend="eager"),
+    "around what is compiled": lambda model: torch.nn.Sequential(torch.compile(model[0], backend="eager"), model[2]),
     "scripted": torch.jit.script,
     "traced": lambda model: torch.jit.trace(model, BATCH),
     "DataParallel": torch.nn.DataParallel,
@@ -492,6 +462,33 @@ def ways_of_its_own(training: Watched, _moment: str, taken: list[Any]) -> None:
 @taken(STEPS * (len(MOMENTS) - 1), *(within(wrap, name) for name, wrap in WRAPS.items()))
 def its_call_within_another(training: Watched, _moment: str, taken: list[Any]) -> None:
     taken.append((list(vars(training.model)), names(training.model)))
+
+
+def compiled_in_place() -> torch.nn.Module:
+    model = layers()
+    model.compile(backend="eager")
+    return model
+
+
+def of_compiled_functions() -> torch.nn.Module:
+    class Outer(Model):
+        """Its call leads into a graph of its own."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.within = [torch.compile(lambda batch: self.layers(batch).sum(), backend="eager")]
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            return self.within[0](batch)
+
+    return Outer()
+
+
+@taken(STEPS, compiled_in_place, of_compiled_functions, sees=False)
+def its_graphs(training: Watched, moment: str, taken: list[Any]) -> None:
+    if moment == "after the step":
+        taken.append(dict(torch._dynamo.utils.counters["stats"]))
+        assert taken[-1]["unique_graphs"] > 0
 
 
 def made_of(model: torch.nn.Module) -> Iterator[object]:

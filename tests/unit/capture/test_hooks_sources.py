@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from support.hooked import Net, Recording, data, recording
 from whyidle.capture.hooks.parts import samples_of
 from whyidle.capture.imports import Imports
-from whyidle.record.schema import NOT_MEASURED, EventKind, StepFlag
+from whyidle.record.schema import EventKind, StepFlag
 
 
 @pytest.fixture
@@ -178,21 +178,6 @@ def test_fetches_of_another_thread_do_not_count_as_the_trainings(made: Recording
         thread.join()
         net.learn(x)
     assert made.samples == [2] * 5
-
-
-def test_without_a_loader_steps_are_taken_from_one_optimizer_step_to_the_next(made: Recording) -> None:
-    net = Net()
-    for _ in range(10):
-        for _ in range(2):
-            net.model(torch.ones(4, 3)).mean().backward()
-        net.optimizer.step()
-    steps = made.done()
-    assert len(steps) == 7
-    assert (steps["fetch_end_ns"] == NOT_MEASURED).all()
-    assert (steps["samples"] == NOT_MEASURED).all()
-    assert (steps["optimizer_end_ns"] > steps["backward_begin_ns"]).all()
-    assert steps["fetch_begin_ns"][1:].tolist() == steps["step_end_ns"][:-1].tolist()
-    assert [note for note in made.notices if "sees no loader" in note] == made.notices[:1]
 
 
 @pytest.mark.parametrize("ahead", [False, True])
