@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import util as multiprocessing_util
 from pathlib import Path
@@ -15,6 +17,7 @@ import torch
 
 from ..devices.choose import choose
 from ..devices.protocol import Device
+from ..errors import RecordError
 from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.run import describe_process, writer_number
 from .device_in_use import first_guess
@@ -98,6 +101,22 @@ def end() -> None:
         running.hooks.remove()
     with ours():
         running.session.finish()
+
+
+@contextlib.contextmanager
+def recorded(folder: Path, device: Device | None = None, options: dict[str, Any] | None = None) -> Iterator[Recording]:
+    """Record what the calling thread trains within the block into an existing run folder, as `begin` does.
+
+    Raises:
+        RecordError: it cannot be recorded.
+    """
+    begun = begin(folder, device, options)
+    if begun is None:
+        raise RecordError(f"no recording into {folder} was possible; the notices there say why.")
+    try:
+        yield begun
+    finally:
+        end()
 
 
 def rank_and_size() -> tuple[int, int | None]:

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 
 from ..devices.choose import choose
-from ..errors import RecordError
 from ..record.run import create_run, update_run
 from . import active
 from .sampler.stack_options import StackOptions
@@ -53,9 +52,7 @@ def recording(
             # First: it takes what the recording says.
             permit(tracer())
             stack.enter_context(start_sampler(path, os.getpid(), stacks=StackOptions(within=False)))
-        begun = active.begin(path, chosen)
-        if begun is None:
-            raise RecordError(f"no recording into {path} was possible; the notices there say why.")
+        begun = stack.enter_context(active.recorded(path, chosen))
         status = "failed"
         try:
             yield begun.session
