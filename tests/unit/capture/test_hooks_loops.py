@@ -279,6 +279,14 @@ def a_wrapper_that_holds_a_batch_back(net: Net) -> None:
         net.learns(ahead(loader))
 
 
+@gives(PLAIN * 2)
+def batches_without_tensors_held_back(net: Net) -> None:
+    loader = data(collate_fn=lambda samples: ["text"] * len(samples))
+    for _ in range(2):
+        for _texts in ahead(loader):
+            net.learn(OWN)
+
+
 @gives([4, 4] * 3, boundaries=3)
 def a_batch_fetched_only_to_leave(net: Net) -> None:
     loader, held_out = data(), data(4, 2)
