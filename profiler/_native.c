@@ -1,7 +1,7 @@
 /* The steady path of a training's hooks: what they do in a step like the one before it (profiler/native.py).
 
-The state is that of the Python classes, which have the types here for bases: `Recorder` of capture/open_step.py and
-steps.py, `Detector` of capture/loop_detector, `Appender` of record/segment.py, `Forward` of capture/hooks/forward.py,
+The state is that of the Python classes, which have the types here for bases: `Recorder` of capture/steps.py,
+`Detector` of capture/loop_detector, `Appender` of record/segment.py, `Forward` of capture/hooks/forward.py,
 `FetchTimer` of capture/workers/fetch_timing.py. A function here either does all that Python's does in the common case,
 or changes nothing and says so: then Python does it. What each step of it is for is said there. Only the thread that
 holds the GIL is here, and it never gives it up. */
@@ -208,7 +208,7 @@ static PyTypeObject Appender_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "whyidle._native.Appender", .tp_basicsize = sizeof(Appender),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, .tp_new = PyType_GenericNew, .tp_members = Appender_members};
 
-/* The step recorder: steps.py and open_step.py, of a device without a queue. */
+/* The step recorder: steps.py, of a device without a queue. */
 
 /* Whether a recorder's step is one that can be written here. */
 static int writes(Recorder *r)
@@ -482,7 +482,7 @@ static int fetch_end(Recorder *r, ns_t now, ns_t samples, ns_t loader, ns_t batc
     return 0;
 }
 
-/* The detector of loops, and what it has the recorder do: loop_detector/loader_steps.py, hooks/loader.py. */
+/* The detector of loops, and what it has the recorder do: loop_detector/detector.py, hooks/loader.py. */
 
 static int is_here(Detector *d) { return (ns_t)PyThread_get_thread_ident() == d->thread; }
 

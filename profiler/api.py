@@ -87,8 +87,8 @@ def watch(
         running = _recording(begins=not _is_child())
         if running is None:
             return None
+        from .capture.hooks.loader_facts import ToldQueue
         from .capture.hooks.parts import samples_of
-        from .capture.hooks.queue import ToldQueue
 
         count = samples_of if batch_size is None else lambda _: batch_size
         queue = None if ready is None else ToldQueue(ready, capacity)

@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import util as multiprocessing_util
 from pathlib import Path
@@ -155,16 +155,12 @@ def _begin(folder: Path, device: Device | None, gpu: int | None, options: dict[s
             tune=options.get("tune"),
             moved=computes_on if device is None else None,
         )
-        _at_exit(end)
+        # At the end of this process, also of one that multiprocessing forked, which skips Python's own ending.
+        atexit.register(end)
+        multiprocessing_util.Finalize(None, end, exitpriority=0)
         return Recording(session, hooks, os.getpid())
     except BaseException:
         if hooks is not None:
             hooks.discard()
         session.finish()
         raise
-
-
-def _at_exit(call: Callable[[], None]) -> None:
-    """At the end of this process, also of one that multiprocessing forked, which skips Python's own ending."""
-    atexit.register(call)
-    multiprocessing_util.Finalize(None, call, exitpriority=0)

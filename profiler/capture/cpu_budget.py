@@ -123,28 +123,15 @@ def cpu_budget(pid: int = 0, root: Path = Path("/")) -> CpuBudget:
 
 
 def level_quota(level: CgroupLevel) -> float | None:
-    """CPUs' worth of time one cgroup grants; `None` without a quota."""
+    """CPUs' worth of time one cgroup grants; `None` without a quota.
+
+    Version 2 has both in `cpu.max`, such as `150000 100000` (1.5 CPUs) or `max 100000` (no quota); in version 1 a quota
+    of -1 is none.
+    """
+    names = ("cpu.max",) if level.version == 2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     try:
-        if level.version == 2:
-            return parse_cpu_max((level.folder / "cpu.max").read_text())
-        quota = (level.folder / "cpu.cfs_quota_us").read_text()
-        return parse_cfs(quota, (level.folder / "cpu.cfs_period_us").read_text())
+        told = " ".join((level.folder / name).read_text() for name in names).split()
     except OSError:
         return None
-
-
-def parse_cpu_max(text: str) -> float | None:
-    """`cpu.max`, such as `150000 100000` (1.5 CPUs) or `max 100000` (no quota)."""
-    quota, _, period = text.strip().partition(" ")
-    return _ratio(quota, period or "100000")
-
-
-def parse_cfs(quota: str, period: str) -> float | None:
-    """`cpu.cfs_quota_us` over `cpu.cfs_period_us`; a quota of -1 is none."""
-    return _ratio(quota.strip(), period.strip())
-
-
-def _ratio(quota: str, period: str) -> float | None:
-    if not (quota.isdigit() and period.isdigit()) or int(period) == 0:
-        return None
-    return int(quota) / int(period)
+    quota, period = (*told, "100000")[:2] if told else ("", "")
+    return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from .hidden import forget_frame
+from .hidden import passes_on
 from .hooks.switch import ours
 
 LEAST_IMPORT_NS = 1_000_000
@@ -37,14 +37,14 @@ class TimedImports(Protocol):
         """Put Python's own function back."""
 
 
-class _Known:
-    imports: TimedImports | None = None
-    """`None`: this Python was not started by `whyidle run`, so what came before its recording is its own business."""
+_timed: TimedImports | None = None
+"""`None`: this Python was not started by `whyidle run`, so what came before its recording is its own business."""
 
 
 def armed(imports: TimedImports | None) -> None:
     """`whyidle run` started this Python, and times its imports."""
-    _Known.imports = imports
+    global _timed
+    _timed = imports
 
 
 def record_before(event: Callable[..., None]) -> Callable[[], None] | None:
@@ -53,7 +53,7 @@ def record_before(event: Callable[..., None]) -> Callable[[], None] | None:
     `None` where this Python was not started by `whyidle run`, or somebody types at it: what came before the recording
     is then no start of a training. `event`: takes an `EventKind`, `t_ns` and `end_ns`.
     """
-    imports = _Known.imports
+    imports = _timed
     if imports is None or hasattr(sys, "ps1") or "IPython" in sys.modules:
         return None
     began = _process_began_ns()
@@ -139,12 +139,8 @@ def _follow(name: str, loader: Any, then: Then) -> None:
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
-        try:
+        with passes_on:
             execute(module)
-        except BaseException as error:
-            # An import that fails looks as it does without us.
-            forget_frame(error)
-            raise
         if module.__name__ != name:
             return
         with ours():

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from .hidden import forget_frame, is_ours
+from .hidden import is_ours, passes_on
 from .hooks.identity import ByIdentity
 from .hooks.switch import ours
 
@@ -30,11 +30,8 @@ def watch() -> None:
         return
 
     def __init__(self_: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        try:
+        with passes_on:
             original(self_, *args, **kwargs)
-        except BaseException as error:
-            forget_frame(error)
-            raise
         with ours():
             _made.put(self_, _calls())
 

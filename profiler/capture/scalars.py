@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import MethodType
-from typing import Any
+from typing import Any, cast
 
 from ..record.scalars import PREFIX, state, told, want
 from .hooks.switch import hand_on
 
-Send = Callable[[dict[str, float], int], None]
+Send = Callable[[dict[str, float], int], object]
 """Takes figures by their full names, and the step they belong to."""
 WHAT_IT_TAKES = (
     "a TensorBoard SummaryWriter, a Weights & Biases run, the mlflow module, a Lightning logger, or any "
@@ -36,15 +36,15 @@ def sender(target: Any, alone: bool = False) -> Send:
         TypeError: it is no logger.
     """
     if hasattr(target, "add_scalar"):
-        return lambda figures, step: _add_scalars(target, figures, step)
+        return lambda figures, step: [target.add_scalar(name, value, step) for name, value in figures.items()]
     if hasattr(target, "log_metrics"):
         return lambda figures, step: _log_metrics(target, figures, step)
     if hasattr(target, "define_metric") and hasattr(target, "log"):
         return _WandB(target, alone)
     if callable(target):
-        return lambda figures, step: _call(target, figures, step)
+        return cast("Send", target)
     if hasattr(target, "log"):
-        return lambda figures, step: _call(target.log, figures, step)
+        return cast("Send", target.log)
     raise TypeError(f"log_to: {type(target).__name__} is not a known logger. Give it {WHAT_IT_TAKES}.")
 
 
@@ -58,21 +58,12 @@ def is_closed(target: Any) -> bool:
         return False
 
 
-def _add_scalars(writer: Any, figures: dict[str, float], step: int) -> None:
-    for name, value in figures.items():
-        writer.add_scalar(name, value, step)
-
-
 def _log_metrics(target: Any, figures: dict[str, float], step: int) -> None:
     active = getattr(target, "active_run", None)
     if active is not None and active() is None:
         # The mlflow module would begin a run of its own: between two of the user's, or after the last.
         return
     target.log_metrics(figures, step=step)
-
-
-def _call(function: Callable[..., Any], figures: dict[str, float], step: int) -> None:
-    function(figures, step)
 
 
 class _WandB:
@@ -147,11 +138,8 @@ class ScalarLog:
 
     def is_for(self, target: Any) -> bool:
         # A method is a new object each time it is named.
-        return self.target is target or (isinstance(target, MethodType) and self._is_method(target))
-
-    def _is_method(self, method: MethodType) -> bool:
         mine = self.target
-        return isinstance(mine, MethodType) and mine.__self__ is method.__self__ and mine.__func__ is method.__func__
+        return mine is target or (isinstance(mine, MethodType) and isinstance(target, MethodType) and mine == target)
 
     def _look(self, number: int, now_ns: int, rank: int, send: Send, notice: Notice) -> bool:
         if rank and not self._every_rank:

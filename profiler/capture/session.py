@@ -125,7 +125,8 @@ class Session:
         """
         self.folder = folder
         self.rank = self._rank = rank
-        self.writer = os.getpid() if writer is None else writer
+        self._pid = os.getpid()
+        self.writer = self._pid if writer is None else writer
         self.device = device
         self._now = device.now
         self._batches = RecordWriter(folder, BATCH, rank, self.writer)
@@ -237,9 +238,18 @@ class Session:
         for writer in (self._steps, self._pauses, self._batches, self._events):
             writer.close()
 
-    def made(self, row: array[int]) -> None:
-        """Record a batch that was made in this process. `row`: the fields of BATCH after `seq`, in order."""
-        self._batches.store(row)
+    def made(self, row: array[int], last: bool = False) -> None:
+        """Record a batch that was made in this process, by the thread that trains.
+
+        Whether a fetch belongs to a step is sure only when the next one begins: call this then. Nothing is recorded of
+        a step that was taken back, nor in a forked child.
+
+        Args:
+            row: the fields of BATCH after `seq`, in order.
+            last: no step is open.
+        """
+        if row[0] < self.steps.count - (not last) and os.getpid() == self._pid:
+            self._batches.store(row)
 
     def _first_between_steps(self, number: int, now: int) -> bool:
         """The same until the first step is over: then the training has started."""

@@ -7,6 +7,7 @@ large the looks become fewer, so that they never take more than half a percent o
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import time
@@ -112,7 +113,11 @@ class States:
             if process is None:
                 if len(self._watched) >= MOST_ENDED:
                     continue
-                process = self._watched[key] = self._meet(member.pid, member.stat.parent, now_ns, now)
+                process = _FollowedProcess(
+                    member.pid, member.stat.parent, "", "", None, None, False, now_ns, now_ns, now, now
+                )
+                _describe(process)
+                self._watched[key] = process
             process.end_ns, process.last = now_ns, now
             name, command = _called(member.pid)
             if command and (name, command) != (process.name, process.command):
@@ -120,11 +125,6 @@ class States:
                 _describe(process)
             alive.append(process)
         self._alive = alive
-
-    def _meet(self, pid: int, parent: int, now_ns: int, counters: dict[str, int | None]) -> _FollowedProcess:
-        met = _FollowedProcess(pid, parent, "", "", None, None, False, now_ns, now_ns, counters, counters)
-        _describe(met)
-        return met
 
     def _summary(self, process: _FollowedProcess) -> ProcessStates:
         def rise(name: str) -> int | None:
@@ -225,7 +225,13 @@ def record(target: Target, folder: Path, rate: float, seconds: float | None, tel
             hindered = [reason for pid, reason in reasons.items() if is_python(pid) is not False]
             notes += _why_unread(target.pid, hindered)
             recorded_s = (time.monotonic_ns() - begin_ns) / NS_PER_S
-            notes = [*target.notes, *notes, *([sampler.error] if sampler.error else []), *_left(target, why)]
+            notes = [*target.notes, *notes, *([sampler.error] if sampler.error else [])]
+            if why != "target" and target.state in "Tt":
+                # Nothing here stops a process, so nothing here sets one going again.
+                notes.append(
+                    f"Process {target.pid} is stopped, by a signal or a debugger; whyidle did not stop it and leaves "
+                    "it so."
+                )
             update_run(
                 folder,
                 {
@@ -283,15 +289,6 @@ def _why_unread(pid: int, hindered: list[NoStacks]) -> list[str]:
     return [UNREADABLE.format(reason=each.reason) for each in hindered[:1]]
 
 
-def _left(target: Target, why: str) -> list[str]:
-    """A process that stands still at the end. Nothing here stops one, so nothing here sets one going again."""
-    if why != "target" and target.state in "Tt":
-        return [
-            f"Process {target.pid} is stopped, by a signal or a debugger; whyidle did not stop it and leaves it so."
-        ]
-    return []
-
-
 def _facts(target: Target, rate: float) -> dict[str, Any]:
     return {"pid": target.pid, "name": target.name, "rate": rate}
 
@@ -319,27 +316,16 @@ def _gpus_of(pids: set[int]) -> list[str]:
 
     In a container the driver may give the host's process ids, which match none: then nothing is known.
     """
-    try:
+    found = []
+    with contextlib.suppress(Exception):
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:
-        return []
-    found = []
-    for index in range(_or(0, pynvml.nvmlDeviceGetCount)):
-        handle = _or(None, pynvml.nvmlDeviceGetHandleByIndex, index)
-        if handle is None:
-            continue
-        if any(process.pid in pids for process in _or([], pynvml.nvmlDeviceGetComputeRunningProcesses, handle)):
-            uuid = _or(None, pynvml.nvmlDeviceGetUUID, handle)
-            if uuid is not None:
-                found.append(uuid.decode() if isinstance(uuid, bytes) else str(uuid))
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            # A GPU that refuses an answer is none of these processes', as far as is known.
+            with contextlib.suppress(pynvml.NVMLError):
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                if any(process.pid in pids for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)):
+                    uuid = pynvml.nvmlDeviceGetUUID(handle)
+                    found.append(uuid.decode() if isinstance(uuid, bytes) else str(uuid))
     return found
-
-
-def _or(otherwise: Any, call: Any, *arguments: Any) -> Any:
-    """What the driver answers, or something else where it refuses."""
-    try:
-        return call(*arguments)
-    except Exception:
-        return otherwise

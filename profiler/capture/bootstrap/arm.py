@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, get_worker_info
 from ...record.files import APPENDED
 from ...record.notices import ARMED, TRAINING_NOTICES, Notices
 from .. import loader_made
-from ..hidden import forget_frame
+from ..hidden import forget_frame, passes_on
 from ..hooks.switch import hand_on, ours
 from ..imports import Imports, TimedImports, armed
 from ..libraries import SOURCES, Source, called_from
@@ -82,7 +82,12 @@ def begin(optimizer: Any = None) -> None:
     """
     with ours():
         folder = run_folder()
-        if folder is None or _is_worker() or _is_prepared():
+        # A dataset that iterates over a loader of its own, in a worker, is no training.
+        if folder is None or get_worker_info() is not None:
+            return
+        # A child of multiprocessing imports the program's main module, whatever it is for: what it is asked to do
+        # follows.
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
             return
         if (active := _active()) is None:
             return
@@ -116,16 +121,6 @@ def _notice(sentence: str) -> None:
         Notices(folder / TRAINING_NOTICES)(sentence)
 
 
-def _is_worker() -> bool:
-    # A dataset that iterates over a loader of its own, in a worker, is no training.
-    return get_worker_info() is not None
-
-
-def _is_prepared() -> bool:
-    # A child of multiprocessing imports the program's main module, whatever it is for. What it is asked to do follows.
-    return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
-
-
 def _trigger_on_library(module: ModuleType) -> None:
     for source in SOURCES:
         if source.module == module.__name__ and hasattr(module, source.owner):
@@ -139,11 +134,8 @@ def _trigger_on_optimizer() -> None:
     state = _Trigger()
 
     def __init__(self_: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        try:
+        with passes_on:
             original(self_, *args, **kwargs)
-        except BaseException as error:
-            forget_frame(error)
-            raise
         if state.rests_in != os.getpid():
             begin(self_)
             state.rest_if_begun()
@@ -168,15 +160,13 @@ def _trigger(owner: Any, name: str, source: Source | None = None) -> None:
                 raise
         state.within = True
         try:
-            before = getattr(owner, name)
-            begin()
-            state.rest_if_begun()
-            # The hooks lie on top of this trigger now: this very call is the first that they shall see.
-            call = getattr(owner, name)
-            return call(*args, **kwargs) if call is not before else original(*args, **kwargs)
-        except BaseException as error:
-            forget_frame(error)
-            raise
+            with passes_on:
+                before = getattr(owner, name)
+                begin()
+                state.rest_if_begun()
+                # The hooks lie on top of this trigger now: this very call is the first that they shall see.
+                call = getattr(owner, name)
+                return call(*args, **kwargs) if call is not before else original(*args, **kwargs)
         finally:
             state.within = False
 

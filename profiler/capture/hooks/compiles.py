@@ -10,7 +10,7 @@ there. In a hook it would find "compiling" to be true, and what the hook does wo
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -36,8 +36,12 @@ def leave_uncompiled() -> bool:
         return False
     for name, module in list(sys.modules.items()):
         if name.startswith(_OURS) and isinstance(module, ModuleType):
-            for code in _codes_in(module):
-                skip(code)
+            for thing in list(vars(module).values()):
+                if getattr(thing, "__module__", None) == name:
+                    for member in list(vars(thing).values()) if isinstance(thing, type) else [thing]:
+                        function = getattr(member, "fget", None) or getattr(member, "__func__", member)
+                        if isinstance(function, FunctionType):
+                            _with_inner(function.__code__, skip)
     return True
 
 
@@ -54,27 +58,11 @@ def _skip() -> Callable[[CodeType], object] | None:
     return lambda code: wish(code, as_it_is)
 
 
-def _codes_in(module: ModuleType) -> Iterator[CodeType]:
-    for thing in list(vars(module).values()):
-        if getattr(thing, "__module__", None) != module.__name__:
-            continue
-        for function in _functions_of(thing):
-            yield from _with_inner(function.__code__)
-
-
-def _functions_of(thing: Any) -> Iterator[FunctionType]:
-    members = list(vars(thing).values()) if isinstance(thing, type) else [thing]
-    for member in members:
-        function = getattr(member, "fget", None) or getattr(member, "__func__", member)
-        if isinstance(function, FunctionType):
-            yield function
-
-
-def _with_inner(code: CodeType) -> Iterator[CodeType]:
-    yield code
+def _with_inner(code: CodeType, skip: Callable[[CodeType], object]) -> None:
+    skip(code)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _with_inner(constant)
+            _with_inner(constant, skip)
 
 
 _CALLBACKS = "torch._dynamo.callback"

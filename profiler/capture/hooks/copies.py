@@ -35,13 +35,10 @@ class DeviceHook(Wraps):
         """The last copy that began within a step."""
 
     def install(self) -> None:
-        self.around(self._device, "copy", self._copies, self._copied, ())
+        self.around(self._device, "copy", lambda *_args, **_kwargs: True, self._copied, ())
         self.around(self._device, "wait_for", self._wait_begins, self._wait_ends, None, ())
         if self._emulated:
-            self.around(self._device, "synchronize", self._sync_begins, self._sync_ends)
-
-    def _copies(self, *_args: Any, **_kwargs: Any) -> bool:
-        return True
+            self.around(self._device, "synchronize", self._sync_begins, lambda *_: self._steps.sync_end())
 
     def _copied(self, _began: bool, returned: Any) -> None:
         if returned is not None:
@@ -63,9 +60,6 @@ class DeviceHook(Wraps):
     def _sync_begins(self, *_args: Any) -> bool:
         self._steps.sync_begin()
         return True
-
-    def _sync_ends(self, _began: bool, _returned: None) -> None:
-        self._steps.sync_end()
 
 
 ASK_PINNED_EVERY = 64

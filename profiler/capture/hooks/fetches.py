@@ -5,9 +5,9 @@ How batches were made, where the program says that itself: `whyidle.watch(…, m
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import get_ident
 from typing import Any, TypeAlias
 
@@ -45,7 +45,6 @@ class ToldBatches:
         """A fetch is under way whose batch is told of: whatever makes batches within it records nothing."""
         self._session = session
         self._loop = loop
-        self._pid = os.getpid()
         self._pending: array[int] | None = None
 
     def install(self) -> None:
@@ -80,11 +79,11 @@ class ToldBatches:
     def store(self, last: bool = False) -> None:
         """Store the record that waits, unless its step was taken back. `last`: no step is open."""
         row, self._pending = self._pending, None
-        if row is None or os.getpid() != self._pid:
-            return
-        if row[_SLOT["step"]] < self._session.steps.count - (0 if last else 1):
-            with self.switch:
-                self._session.made(row)
+        if row is not None:
+            try:
+                self._session.made(row, last)
+            except Exception as error:
+                self.switch.fail(error)
 
 
 Count = Callable[[Any], int | None]
@@ -92,32 +91,27 @@ Count = Callable[[Any], int | None]
 
 
 class Fetches:
-    """Knows what is iterated over, and tells the loop. A fetch within a fetch is part of it."""
+    """Knows what is iterated over, and tells the loop."""
 
     def __init__(
-        self,
-        loop: Loop,
-        now: Callable[[], int],
-        switch: Switch,
-        notice: Callable[[str], object],
-        told: ToldBatches,
+        self, loop: Loop, now: Callable[[], int], switch: Switch, notice: Callable[[str], object], told: ToldBatches
     ) -> None:
-        self._loop = loop
-        self._now = now
-        self._told = told
+        self.loop = loop
+        self.now = now
+        self.told = told
         self.switch = switch
-        self._notice = notice
+        self.notice = notice
         self._roles: ByIdentity[Role] = ByIdentity()
 
     @property
     def listens(self) -> bool:
         """Whether a fetch that the calling thread began now would be one of its own."""
-        return self.switch.on and not self._loop.fetching and get_ident() == self._loop.thread
+        return self.switch.on and not self.loop.fetching and get_ident() == self.loop.thread
 
     def overhears(self) -> None:
         """A fetch that may be one of another thread's."""
-        if self.switch.on and get_ident() != self._loop.thread:
-            self._loop.fetches_elsewhere(self.switch)
+        if self.switch.on and get_ident() != self.loop.thread:
+            self.loop.fetches_elsewhere(self.switch)
 
     def over(
         self,
@@ -126,111 +120,100 @@ class Fetches:
         facts: LoaderFacts | None = None,
         tells: Telling | None = None,
         queue: QueueLook | None = None,
+        ends: type[Exception] = StopIteration,
     ) -> OnePass:
         """A pass over `source`, which is known again in later passes.
 
         Args:
             tells: how a batch of it was made, where the program says that itself.
             queue: how many of its batches are ready.
+            ends: what says that there is no further batch.
         """
         try:
             role = self._roles.get(source)
             if role is None:
-                role = Role(data=self._loop.data_sets.number_of(source))
+                role = Role(data=self.loop.data_sets.number_of(source))
                 self._roles.put(source, role)
         except TypeError:
             role = Role()  # nothing can be kept for it: each pass is judged by itself
-        return OnePass(self, role, count, facts, tells, queue)
+        return OnePass(self, role, count, facts, tells, queue, ends)
 
-    def make(self, of: OnePass, iterate: Callable[[], Any]) -> Any:
-        """Make the iterator of a pass."""
-        if not self.listens:
+
+@dataclass(eq=False)
+class OnePass:
+    """One pass over something that is no DataLoader: a `watched.Pass`. A fetch within a fetch is part of it."""
+
+    fetches: Fetches
+    role: Role
+    count: Count
+    facts: LoaderFacts | None
+    tells: Telling | None
+    queue: QueueLook | None
+    ends: type[Exception]
+    iteration: Iteration | None = None
+
+    def make(self, iterate: Callable[[], Any]) -> Any:
+        """Make the iterator of the pass."""
+        fetches, loop = self.fetches, self.fetches.loop
+        if not fetches.listens:
             return iterate()
-        iteration = Iteration(of.role, self._now(), of.facts, of.queue)
-        self._loop.hears(self.switch, self._loop.iter_began, iteration, iteration.begin_ns, is_grad_enabled())
-        # No call lies between this and what undoes it, so that no interrupt can: whatever follows would not be seen.
-        self._loop.fetching, self._told.under_way = True, of.tells is not None
+        iteration = Iteration(self.role, fetches.now(), self.facts, self.queue)
+        loop.hears(fetches.switch, loop.iter_began, iteration, iteration.begin_ns, is_grad_enabled())
         try:
-            made = iterate()
+            made = self._within(iterate)
         except BaseException:
-            self._loop.fetching = self._told.under_way = False
-            self._loop.hears(self.switch, self._loop.iter_failed)
+            loop.hears(fetches.switch, loop.iter_failed)
             raise
-        self._loop.fetching = self._told.under_way = False
-        if self._loop.hears(self.switch, self._loop.iter_ended, iteration, self._now()):
-            of.iteration = iteration
+        if loop.hears(fetches.switch, loop.iter_ended, iteration, fetches.now()):
+            self.iteration = iteration
         return made
 
-    def fetch(self, of: OnePass, fetch: Callable[..., Any], *args: Any) -> Any:
-        """Ask for the next batch of a pass."""
-        loop = self._loop
-        if not self.switch.on or loop.fetching:
+    def fetch(self, fetch: Callable[..., Any], *args: Any) -> Any:
+        """Ask for the next batch of the pass."""
+        fetches, loop = self.fetches, self.fetches.loop
+        if not fetches.listens:
+            fetches.overhears()
             return fetch(*args)
-        if get_ident() != loop.thread:
-            self.overhears()
-            return fetch(*args)
-        now, iteration = self._now(), of.iteration
+        now, iteration = fetches.now(), self.iteration
         if iteration is None or iteration.done:
             # Nobody was seen to make this iterator, or it begins anew.
-            iteration = of.iteration = Iteration(of.role, now, of.facts, of.queue)
-        told = loop.asks(self.switch, iteration, now)
-        self._told.store()
-        loop.fetching, self._told.under_way = True, of.tells is not None
+            iteration = self.iteration = Iteration(self.role, now, self.facts, self.queue)
+        heard = loop.asks(fetches.switch, iteration, now)
+        fetches.told.store()
         try:
-            batch = fetch(*args)
+            batch = self._within(fetch, *args)
         except BaseException as error:
-            loop.fetching = self._told.under_way = False
-            if told:
-                if isinstance(error, of.ends):
-                    loop.hears(self.switch, loop.fetch_stopped, iteration, self._now())
-                else:
-                    loop.hears(self.switch, loop.fetch_failed)
+            if heard and isinstance(error, self.ends):
+                loop.hears(fetches.switch, loop.fetch_stopped, iteration, fetches.now())
+            elif heard:
+                loop.hears(fetches.switch, loop.fetch_failed)
             raise
-        loop.fetching = self._told.under_way = False
-        if told:
-            self._ends(of, iteration, batch)
+        if heard:
+            self._came(iteration, batch)
         return batch
 
-    def _ends(self, of: OnePass, iteration: Iteration, batch: Any) -> None:
-        now, loop = self._now(), self._loop
+    def _within(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Call it; whatever is called within is part of it."""
+        loop, told = self.fetches.loop, self.fetches.told
+        # No call lies between this and what undoes it, so that no interrupt can: whatever follows would not be seen.
+        loop.fetching, told.under_way = True, self.tells is not None
         try:
-            samples = of.count(batch) if iteration.use is not Use.EVALUATES else 0
+            return call(*args)
+        finally:
+            loop.fetching = told.under_way = False
+
+    def _came(self, iteration: Iteration, batch: Any) -> None:
+        fetches, loop = self.fetches, self.fetches.loop
+        now = fetches.now()
+        try:
+            samples = self.count(batch) if iteration.use is not Use.EVALUATES else 0
             if samples is None:
-                self._notice(f"The number of samples in a batch of {type(batch).__name__} is unknown.")
+                fetches.notice(f"The number of samples in a batch of {type(batch).__name__} is unknown.")
                 samples = NOT_MEASURED
             flags = 0 if loop.part is Part.NOTHING else loop.shapes.flags(batch)
         except Exception as error:
-            self.switch.fail(error)
+            fetches.switch.fail(error)
             return
         ended = iteration, now, samples, NOT_MEASURED, NOT_MEASURED, flags
-        if loop.hears(self.switch, loop.fetch_ended, *ended) and of.tells is not None:
-            self._told.handed_over(batch, samples, of.tells)
-
-
-class OnePass:
-    """One pass over something that is no DataLoader: a `watched.Pass`."""
-
-    def __init__(
-        self,
-        fetches: Fetches,
-        role: Role,
-        count: Count,
-        facts: LoaderFacts | None,
-        tells: Telling | None,
-        queue: QueueLook | None,
-    ) -> None:
-        self._fetches = fetches
-        self.role = role
-        self.count = count
-        self.facts = facts
-        self.tells = tells
-        self.queue = queue
-        self.iteration: Iteration | None = None
-        self.ends: type[Exception] = StopIteration
-        """What says that there is no further batch."""
-
-    def make(self, iterate: Callable[[], Any]) -> Any:
-        return self._fetches.make(self, iterate)
-
-    def fetch(self, fetch: Callable[..., Any], *args: Any) -> Any:
-        return self._fetches.fetch(self, fetch, *args)
+        if loop.hears(fetches.switch, loop.fetch_ended, *ended) and self.tells is not None:
+            fetches.told.handed_over(batch, samples, self.tells)

@@ -21,8 +21,7 @@ from torch.compiler import is_dynamo_compiling
 
 from ...native import ForwardBase
 from ...native import extension as in_c
-from ..open_step import ForwardMark
-from ..steps import StepRecorder
+from ..steps import ForwardMark, StepRecorder
 from .loop import Loop
 from .switch import Switch
 from .wrap import Unexpected, Wraps
@@ -107,7 +106,7 @@ class ForwardHook(ForwardBase):
         """A batch was handed over, and its step is looked at."""
         if not self.switch.on:
             return
-        with self.switch:
+        try:
             if self._looking:
                 self._stop_looking()
             module = None if self._module is None else self._module()
@@ -126,6 +125,8 @@ class ForwardHook(ForwardBase):
                     return
             self._expects(module)
             self._armed = True
+        except Exception as error:
+            self.switch.fail(error)
 
     def _disarm(self) -> None:
         self._armed = False
@@ -134,10 +135,12 @@ class ForwardHook(ForwardBase):
     def _called(self) -> None:
         """The module is called, so the forward pass begins."""
         self._armed = False
-        with self.switch:
+        try:
             if self.switch.on and self._loop.in_step() and not self._loop.captures():
                 self._missed = 0
                 self._begins_at(self._steps.forward_mark())
+        except Exception as error:
+            self.switch.fail(error)
 
     def _begins_at(self, mark: ForwardMark) -> None:
         self._steps.forward_begin(mark)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -13,6 +11,7 @@ import torch
 from ...devices.choose import choose
 from ...devices.emulated import EmulatedDevice
 from ...devices.protocol import Device
+from ...record.segment import tell_of_fork
 from ...record.stacks import Names
 from ..session import Session
 from .compiles import CompileHook, leave_uncompiled
@@ -233,7 +232,8 @@ def install(
     except BaseException:
         made.discard()
         raise
-    _forget_in_children(loop)
+    # Forked children, as the loader's workers, inherit the hooks but must not write into the recording.
+    tell_of_fork(loop)
     return made
 
 
@@ -268,15 +268,3 @@ def _stream_of(device: Device) -> Callable[[], object] | None:
     if device.torch_device.type != "cuda" or ask is None or index is None:
         return None
     return lambda: ask(index)
-
-
-def _forget_in_children(loop: Loop) -> None:
-    """Forked children, as the loader's workers, inherit the hooks but must not write into the recording."""
-    known = weakref.ref(loop)
-
-    def in_child() -> None:
-        inherited = known()
-        if inherited is not None:
-            inherited.forked()
-
-    os.register_at_fork(after_in_child=in_child)

@@ -127,7 +127,7 @@ class OptimizerHook:
         def begins(optimizer: Any) -> None:
             if not switch.on:
                 return
-            with switch:
+            try:
                 if get_ident() != loop.thread:
                     loop.learns_elsewhere()
                     return
@@ -138,11 +138,13 @@ class OptimizerHook:
                     graphs.captures_learning()
                 elif loop.inside and steps.recording:
                     steps.optimizer_begin()
+            except Exception as error:
+                switch.fail(error)
 
         def ends(optimizer: Any) -> None:
             if not switch.on:
                 return
-            with switch:
+            try:
                 if get_ident() != loop.thread:
                     return
                 if loop.capturing is not None and loop.capturing():
@@ -151,21 +153,23 @@ class OptimizerHook:
                     steps.optimizer_end()
                 if loop.counts_updates:
                     loop.tell(loop.update_ended, loop.now(), id(optimizer))
+            except Exception as error:
+                switch.fail(error)
 
         if loop.steady is not None:
             begins = loop.steady.instead("update", None, begins, switch.fail, switch)
             ends = loop.steady.instead("updated", None, ends, switch.fail, switch)
 
-        # A compiler goes through these.
-        def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-            if not is_dynamo_compiling():
-                begins(optimizer)
+        def unless_compiling(call: Callable[[Any], None]) -> Callable[..., None]:
+            """A compiler goes through this."""
 
-        def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-            if not is_dynamo_compiling():
-                ends(optimizer)
+            def hook(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+                if not is_dynamo_compiling():
+                    call(optimizer)
 
-        return before, after
+            return hook
+
+        return unless_compiling(begins), unless_compiling(ends)
 
 
 class GraphHook(Wraps):

@@ -13,16 +13,15 @@ from torch.utils.data import DataLoader, dataloader
 
 from ...record.schema import NOT_MEASURED
 from ...record.stacks import Call
-from ..hidden import forget_frame
+from ..hidden import forget_frame, passes_on
 from ..loader_made import made_at
 from ..loop_detector.loaders import Iteration, Part, Role
 from ..steps import StepRecorder
 from .identity import ByIdentity
-from .loader_facts import LoaderFacts, reference_to, starts_python
+from .loader_facts import LoaderFacts, queue_of, reference_to, starts_python
 from .loop import Loop
 from .parts import samples_of
-from .queue import queue_of
-from .steady import LEAST_DRAW_NS, KnownIterator, Passes
+from .steady import LEAST_DRAW_NS, IteratorPasses, KnownIterator
 from .switch import Switch
 from .wrap import Patches, Unexpected
 
@@ -59,7 +58,7 @@ class LoaderHook(Patches):
         """What is known of the iterator that was asked for a batch last, or is being asked."""
         self._steady = loop.steady
         self._stateful = False
-        self.passes_of: Callable[[Any], Passes | None] | None = None
+        self.passes_of: Callable[[Any], IteratorPasses | None] | None = None
         """Tells which batch an iterator handed over, once somebody watches its workers."""
         self.takeover: Takeover | None = None
         """What stands between the training and its iterators under `whyidle tune`."""
@@ -260,11 +259,8 @@ class LoaderHook(Patches):
 
         def make(self_: Any, *args: Any, **kwargs: Any) -> Any:
             begin = clock() if switch.on and get_ident() == loop.thread else 0
-            try:
+            with passes_on:
                 made = original(self_, *args, **kwargs)
-            except BaseException as error:
-                forget_frame(error)
-                raise
             with switch:
                 # Others than map-style datasets have a sampler of constants.
                 mapped = getattr(self_, "_dataset_kind", None) == dataloader._DatasetKind.Map

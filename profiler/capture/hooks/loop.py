@@ -134,8 +134,10 @@ class Loop(LoopDetector):
         """As `tell`, unless `switch` is off; errors of ours go there. Whether it was heard."""
         if not switch.on:
             return False
-        with switch:
+        try:
             self.tell(happened, *facts)
+        except Exception as error:
+            switch.fail(error)
         return switch.on
 
     def learns(self, updates: bool) -> None:

@@ -112,7 +112,7 @@ class SourceHook:
             if under_way is None:
                 fetches.overhears()
                 return original(self_, *args, **kwargs)
-            return fetches.fetch(under_way, lambda: original(self_, *args, **kwargs))
+            return under_way.fetch(lambda: original(self_, *args, **kwargs))
 
         return fetch
 
@@ -123,7 +123,7 @@ class SourceHook:
             begun = self._over(source, self_) if fetches.listens else None
             if begun is None:
                 return original(self_)
-            iterator = fetches.make(begun, lambda: original(self_))
+            iterator = begun.make(lambda: original(self_))
             self._remember(iterator, begun)
             return iterator
 
@@ -138,7 +138,7 @@ class SourceHook:
             begun = self._over(source, self_)
             if begun is None:
                 return original(self_, *args, **kwargs)
-            made = fetches.make(begun, lambda: original(self_, *args, **kwargs))
+            made = begun.make(lambda: original(self_, *args, **kwargs))
             return watched(made, lambda _: None, begun) if hasattr(type(made), "__next__") else made
 
         return iterate
@@ -146,9 +146,7 @@ class SourceHook:
     def _over(self, source: Source, thing: Any) -> OnePass | None:
         """A new pass over something iterable."""
         try:
-            begun = self.fetches.over(thing, _COUNTS[source.count](thing), _facts(thing))
-            begun.ends = source.ends
-            return begun
+            return self.fetches.over(thing, _COUNTS[source.count](thing), _facts(thing), ends=source.ends)
         except Exception as error:
             self.switch.fail(error)
             return None

@@ -9,17 +9,15 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.utils.data import dataloader
 
 from ... import native
 from ...record.schema import NOT_MEASURED, StepFlag
-from ..loop_detector.loaders import Iteration, Part, Role, Use
-from ..loop_detector.unfed import OptimizerPace
-from ..open_step import LEAST_STAGE_NS, SLOT
-from ..steps import BLANK, StepRecorder
+from ..loop_detector.loaders import Iteration, OptimizerPace, Part, Role, Use
+from ..steps import BLANK, LEAST_STAGE_NS, SLOT, StepRecorder
 from .shapes import Shapes
 from .switch import Switch, ours
 
@@ -27,11 +25,20 @@ MOST_LENGTHS = 100_000
 """Index lists remembered for one iterator; a loader prefetches far fewer."""
 
 
-class Passes(Protocol):
-    """What tells the batches of an iterator apart; `workers.hook` has it."""
+PASS = 1 << 32
+"""`batch` of a record is so much times the iterator's pass over the data, plus the batch's number in it."""
 
-    loader: int
-    order: int | None
+
+class IteratorPasses:
+    """An iterator with workers, and which of its passes over the data it is in."""
+
+    __slots__ = ("loader", "order")
+
+    def __init__(self, loader: int) -> None:
+        self.loader = loader
+        self.order: int | None = -PASS - 1
+        """Plus `_rcvd_idx`: `batch` of what the iterator handed over last. The first pass has not begun yet. `None`:
+        batches come as they are finished."""
 
 
 class KnownIterator:
@@ -39,7 +46,7 @@ class KnownIterator:
 
     __slots__ = ("counts", "iteration", "iterator", "lengths", "passes")
 
-    def __init__(self, iterator: Any, passes: Passes | None) -> None:
+    def __init__(self, iterator: Any, passes: IteratorPasses | None) -> None:
         self.iterator = weakref.ref(iterator)
         self.iteration: Iteration | None = None
         self.passes = passes

@@ -120,8 +120,7 @@ class SyncHook(Wraps):
             self.around(torch.cuda, "synchronize", self._waits, self._ends)
             self.around(torch.cuda.Stream, "synchronize", self._waits, self._ends, None)
             self.around(torch.cuda.Event, "synchronize", self._waits, self._ends, None)
-            if hasattr(torch, "accelerator"):  # since 2.6
-                self.around(torch.accelerator, "synchronize", self._waits, self._ends)
+            self.around(torch.accelerator, "synchronize", self._waits, self._ends)
 
     def _reads(self, tensor: Any, *_args: Any, **_kwargs: Any) -> bool | None:
         return self._waits() if is_on(tensor, self._on) else None

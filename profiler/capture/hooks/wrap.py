@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 from torch.compiler import is_dynamo_compiling
 from torch.overrides import handle_torch_function, has_torch_function
 
+from ...record.segment import tell_of_fork
 from ..hidden import forget_frame
 from .switch import Switch
 
@@ -37,6 +37,7 @@ class Patches:
 
     def __init__(self) -> None:
         self._done: list[tuple[Any, str, Any, Any]] = []
+        tell_of_fork(self)
 
     def replace(self, owner: Any, name: str, wrap: Callable[[Any], Any], *example: Any) -> None:
         """Put `wrap(original)` in the place of `owner.name`.
@@ -63,7 +64,6 @@ class Patches:
 
     def put(self, owner: Any, name: str, what: Any) -> None:
         """Put this in the place of `owner.name`."""
-        _of_process.add(self)
         self._done.append((owner, name, vars(owner).get(name, _ABSENT), what))
         setattr(owner, name, what)
 
@@ -77,10 +77,13 @@ class Patches:
                 delattr(owner, name)
             else:
                 setattr(owner, name, before)
-        _of_process.discard(self)
 
     def remove(self) -> None:
         """Take the hook out that these functions are."""
+        self.put_back()
+
+    def forked(self) -> None:
+        """This is a child of the process that trains, a worker of its loader say: there is nothing to see here."""
         self.put_back()
 
 
@@ -149,18 +152,6 @@ class Wraps(Patches):
             return wrapped
 
         self.replace(owner, name, wrap, *example)
-
-
-_of_process: set[Patches] = set()
-
-
-def _forked() -> None:
-    """This is a child of the process that trains, a worker of its loader say: there is nothing for us to see here."""
-    for patches in list(_of_process):
-        patches.put_back()
-
-
-os.register_at_fork(after_in_child=_forked)
 
 
 def _look_like(wrapped: Any, original: Any, owner: Any, name: str) -> None:

@@ -9,11 +9,12 @@ held back is told by the first two updates: the first fetches that many more.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...record.schema import NOT_MEASURED
+from ...record.schema import NOT_MEASURED, EventKind
 
 if TYPE_CHECKING:
     from ..hooks.loader_facts import LoaderFacts
@@ -24,6 +25,14 @@ MOST_HELD = 2
 """Batches that a program is believed to hold back; if more are left, they were skipped."""
 MOST_TOGETHER = 256
 """Batches fetched one right after the other for one update; a pass of more only looks at its data."""
+MOST_EVALUATIONS = 10_000
+"""Evaluating passes recorded one by one."""
+UNFED_UPDATES = 3
+"""Optimizer steps in a row without a batch of any loader, before steps are taken from those."""
+BATCH_UPDATES = 32
+"""Steps of one optimizer on one batch, before the training is taken to go on without a loader."""
+IDLE_UPDATES = 16
+"""Steps of other optimizers after which the one that set the pace is taken to be out of use."""
 
 
 class Fetched(NamedTuple):
@@ -168,3 +177,85 @@ class Part(Enum):
     """It belongs to the fetch that opened the step."""
     WITHIN = auto()
     """It is a further one, in the midst of the step."""
+
+
+class EvaluatingPasses:
+    """Those under way, and how long the program waited for the batches of each."""
+
+    __slots__ = ("_recorded", "_under_way")
+
+    def __init__(self) -> None:
+        self._under_way: list[tuple[Iteration, int, int]] = []
+        """Each with when it began, and with how many batches fetched before."""
+        self._recorded = 0
+
+    def fetches(self, of: Iteration, begin_ns: int) -> None:
+        """A batch of an evaluating pass is asked for. `begin_ns`: of the pass, if it is the first."""
+        if any(each is of for each, _, _ in self._under_way):
+            return
+        before = of.fetched if of.begin_ns < begin_ns else 0
+        if before:
+            of.waited_ns = 0  # what it waited before is recorded, or was no evaluation
+        self._under_way.append((of, begin_ns, before))
+
+    def end(self, end_ns: int) -> Iterator[tuple[int, int, int, int]]:
+        """The boundary is over: the events to be recorded of the passes within."""
+        passes, self._under_way = self._under_way, []
+        for of, begin_ns, before in passes:
+            if of.fetched == before:
+                continue
+            self._recorded += 1
+            if self._recorded > MOST_EVALUATIONS:
+                return
+            waited = min(of.waited_ns, end_ns - begin_ns)
+            yield EventKind.EVALUATION, waited, end_ns, begin_ns
+            if of.facts is not None:
+                yield EventKind.EVALUATION_WORKERS, of.facts.workers, NOT_MEASURED, 0
+            if of.role.data:
+                yield EventKind.EVALUATION_DATA, of.role.data, end_ns, begin_ns
+
+
+class OptimizerPace:
+    """Of several optimizers that take turns, the last one sets the pace: a step of the training ends with its."""
+
+    __slots__ = ("_handed_over", "_idle", "_on_batch", "_optimizers", "_pace", "updates")
+
+    def __init__(self) -> None:
+        self.updates = 0
+        """Optimizer steps since a loader's batch was learnt from last."""
+        self._pace: int | None = None
+        self._optimizers: set[int] = set()
+        self._idle = 0
+        """Steps of other optimizers since the last of the one that sets the pace."""
+        self._on_batch: dict[int, int] = {}
+        """Steps of each optimizer on one batch."""
+        self._handed_over = 0
+        """`learnings` when that batch was handed over: no two batches that are learnt from have the same."""
+
+    def unfed(self, optimizer: int) -> bool:
+        """An optimizer step is over that belongs to no loader's batch; whether a step of the training ends with it."""
+        self.updates += 1
+        self._idle += 1
+        if optimizer not in self._optimizers or self._idle > IDLE_UPDATES:
+            if self._idle > IDLE_UPDATES:
+                self._optimizers.clear()
+            self._optimizers.add(optimizer)
+            self._pace = optimizer
+        if optimizer != self._pace:
+            return False
+        self._idle = 0
+        return self.updates >= UNFED_UPDATES
+
+    def again(self, optimizer: int, handed_over: int) -> bool:
+        """An optimizer step on the batch of a loader is over; whether there were so many on it that the training is
+        taken to go on with what it once fetched."""
+        if handed_over != self._handed_over:
+            self._handed_over = handed_over
+            self._on_batch.clear()
+        times = self._on_batch[optimizer] = self._on_batch.get(optimizer, 0) + 1
+        return times >= BATCH_UPDATES
+
+    def sets(self, optimizer: int) -> None:
+        """Take the training steps from this optimizer from now on."""
+        self._pace, self._optimizers, self._idle = optimizer, {optimizer}, 0
+        self.updates = UNFED_UPDATES

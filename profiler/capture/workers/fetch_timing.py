@@ -25,7 +25,7 @@ from torch.utils.data import ConcatDataset, Subset
 from ...native import FetchTimerBase
 from ...record.schema import BATCH, NOT_MEASURED
 from ...record.stacks import Names
-from ..hidden import forget_frame
+from ..hidden import passes_on
 from ..hooks.parts import bytes_of, samples_of
 from ..hooks.switch import Switch, hand_on, ours
 from ..stand_in import StandIn, has_parts_in_c, stand_in
@@ -506,11 +506,8 @@ class FetchTimer(FetchTimerBase):
             if self._fetcher.auto_collation and type(samples) in (list, tuple):
                 self._samples = len(samples)
                 self._content.given(samples)
-        try:
+        with passes_on:
             return self._collate(samples)
-        except BaseException as error:
-            forget_frame(error)
-            raise
 
     def _record(self, batch: Any, end: Reading) -> None:
         begin = self._begin

@@ -26,15 +26,15 @@ from torch.utils.data._utils import worker as torch_worker
 
 from ...errors import RecordError
 from ...record.notices import TRAINING_NOTICES, Notices
-from ...record.schema import BATCH, CONTENT, NOT_MEASURED, TRANSFORM
+from ...record.schema import BATCH, CONTENT, NOT_MEASURED, TRANSFORM, Kind
 from ...record.segment import RecordWriter
 from ...record.stacks import Names
 from ..bootstrap import stack_options
-from ..hidden import forget_frame
+from ..hidden import forget_frame, passes_on
 from ..hooks.fetches import ToldBatches
 from ..hooks.identity import ByIdentity
 from ..hooks.loop import Loop
-from ..hooks.steady import SteadyPath
+from ..hooks.steady import PASS, IteratorPasses, SteadyPath
 from ..hooks.switch import Switch
 from ..hooks.wrap import Patches, Unexpected, Wraps
 from ..loop_detector.loaders import Part
@@ -138,8 +138,6 @@ os.register_at_fork(after_in_child=fetchers.forked)
 
 
 OFTEN_NS = 200_000_000
-PASS = 1 << 32
-"""`batch` is so much times the iterator's pass over the data, plus the batch's number in it."""
 NAME = "the workers of torch's loader"
 WITHOUT = "their work is not recorded"
 NEEDED = ("index_queue", "worker_id")
@@ -190,10 +188,8 @@ class WorkerLoop:
                 recording = WorkerRecording(switch, self._folder, self._rank, self._training, loader)
                 args, kwargs = recording.sees(self._original, args, kwargs)
         try:
-            return self._original(*args, **kwargs)
-        except BaseException as error:
-            forget_frame(error)
-            raise
+            with passes_on:
+                return self._original(*args, **kwargs)
         finally:
             if recording is not None:
                 recording.close()
@@ -227,6 +223,43 @@ def positions(loop: Callable[..., Any]) -> dict[str, int]:
     return {name: names.index(name) for name in NEEDED}
 
 
+class RecordsBeside:
+    """What goes with the records of one maker of batches: the calls of transforms, and what batches consist of.
+
+    A file of each is made once there is something to write. Where that fails the rest is recorded without it.
+    """
+
+    def __init__(self, folder: Path, rank: int, training: int, worker: int = 0, loader: int | None = None) -> None:
+        """`loader`: whose worker this is; `None`: the training makes its batches itself."""
+        self._folder = folder
+        self._who = rank, training
+        self._worker = worker
+        self._loader = NOT_MEASURED if loader is None else loader
+        self._in_worker = loader is not None
+        self._writers: dict[Kind, RecordWriter | None] = {}
+
+    def transform(self, name: int, position: int, calls: int, ns: int) -> None:
+        """A transform was called so often for one batch, which took so long."""
+        self._append(TRANSFORM, name, position, calls, ns, self._loader)
+
+    def content(self, batch: int, *content: int) -> None:
+        """A batch consists of that: the fields of CONTENT after `batch`."""
+        self._append(CONTENT, self._loader, batch, *content)
+
+    def close(self) -> None:
+        for writer in self._writers.values():
+            if writer is not None:
+                writer.close()
+
+    def _append(self, kind: Kind, *fields: int) -> None:
+        if kind not in self._writers:
+            self._writers[kind] = None
+            with contextlib.suppress(RecordError):
+                self._writers[kind] = RecordWriter(self._folder, kind, *self._who, slot=self._in_worker)
+        if (writer := self._writers[kind]) is not None:
+            writer.append(self._who[1], self._worker, *fields)
+
+
 class WorkerRecording:
     """One worker's recording."""
 
@@ -236,10 +269,8 @@ class WorkerRecording:
         self._who = rank, training
         self._loader = loader
         self._batches: RecordWriter | None = None
-        self._transforms: RecordWriter | None = None
-        self._contents: RecordWriter | None = None
+        self._beside: RecordsBeside | None = None
         self._timer: WorkerFetchTimer | None = None
-        self._worker = 0
         self._patched = False
 
     def sees(
@@ -248,8 +279,9 @@ class WorkerRecording:
         """The arguments for torch's loop, with the queue of orders looked into."""
         bound = inspect.signature(loop).bind(*args, **kwargs).arguments
         where = positions(loop)
-        self._worker = int(bound["worker_id"])
+        worker = int(bound["worker_id"])
         rank, training = self._who
+        self._beside = RecordsBeside(self._folder, rank, training, worker, self._loader)
         self._batches = RecordWriter(self._folder, BATCH, rank, training, slot=True)
         own = os.getpid() != training
         self._timer = WorkerFetchTimer(
@@ -257,10 +289,10 @@ class WorkerRecording:
             ThreadCounters(own_process=own),
             Names(self._folder),
             self._batches.store,
-            self._store_transform,
-            BatchContent(self._store_content, in_worker=True),
+            self._beside.transform,
+            BatchContent(self._beside.content, in_worker=True),
             own_process=own,
-            worker=self._worker,
+            worker=worker,
             training=training,
             loader=self._loader,
         )
@@ -285,21 +317,9 @@ class WorkerRecording:
                 fetchers.remove()
             if self._timer is not None:
                 self._timer.close()
-            for writer in (self._batches, self._transforms, self._contents):
-                if writer is not None:
-                    writer.close()
-
-    def _store_transform(self, name: int, position: int, calls: int, ns: int) -> None:
-        rank, training = self._who
-        if self._transforms is None:
-            self._transforms = RecordWriter(self._folder, TRANSFORM, rank, training, slot=True)
-        self._transforms.append(training, self._worker, name, position, calls, ns, self._loader)
-
-    def _store_content(self, batch: int, *content: int) -> None:
-        rank, training = self._who
-        if self._contents is None:
-            self._contents = RecordWriter(self._folder, CONTENT, rank, training, slot=True)
-        self._contents.append(training, self._worker, self._loader, batch, *content)
+            for each in (self._batches, self._beside):
+                if each is not None:
+                    each.close()
 
 
 class WorkerFetchTimer(FetchTimer):
@@ -351,18 +371,6 @@ class Orders:
 
 
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
-
-
-class IteratorPasses:
-    """An iterator with workers, and which of its passes over the data it is in."""
-
-    __slots__ = ("loader", "order")
-
-    def __init__(self, loader: int) -> None:
-        self.loader = loader
-        self.order: int | None = -PASS - 1
-        """Plus `_rcvd_idx`: `batch` of what the iterator handed over last. The first pass has not begun yet. `None`:
-        batches come as they are finished."""
 
 
 _iterators: ByIdentity[IteratorPasses] = ByIdentity()
@@ -428,11 +436,8 @@ class WorkersHook:
 
     def _wrap_init(self, original: Callable[..., None]) -> Callable[..., None]:
         def __init__(self_: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            try:
+            with passes_on:
                 original(self_, *args, **kwargs)
-            except BaseException as error:
-                forget_frame(error)
-                raise
             with self.switch:
                 self._made(self_)
 
@@ -463,10 +468,7 @@ class WorkersHook:
 
 
 class TrainingFetchTimer(FetchTimer):
-    """Batches that the training makes itself, in the fetches of its steps.
-
-    Whether a fetch belongs to a step is sure only when the next one begins: a record is stored then.
-    """
+    """Batches that the training makes itself, in the fetches of its steps."""
 
     FREE = 32
     """As many as a loader is replayed from (`analyse.predict`), with those of the warm-up and the one under way: a
@@ -479,18 +481,15 @@ class TrainingFetchTimer(FetchTimer):
         self._told = told
         self._steps: StepRecorder = session.steps
         self._session = session
-        self._pid = os.getpid()
         self._thread = 0
-        self._transforms_writer: RecordWriter | None = None
-        self._contents_writer: RecordWriter | None = None
-        self._contents_lost = False
+        self._beside = RecordsBeside(session.folder, session.rank, session.writer)
         super().__init__(
             switch,
             ThreadCounters(own_process=False),
             Names(session.folder),
             self._keep,
-            self._store_transform,
-            BatchContent(self._store_content, in_worker=False),
+            self._beside.transform,
+            BatchContent(self._beside.content, in_worker=False),
             own_process=False,
             worker=0,
         )
@@ -532,9 +531,7 @@ class TrainingFetchTimer(FetchTimer):
         """The recording ends, all steps are stored."""
         self._flush(last=True)
         super().close()
-        for writer in (self._transforms_writer, self._contents_writer):
-            if writer is not None:
-                writer.close()
+        self._beside.close()
 
     def _keep(self, row: Row) -> None:
         row[0] = self._steps.count - 1
@@ -543,26 +540,5 @@ class TrainingFetchTimer(FetchTimer):
     def _flush(self, last: bool = False) -> None:
         """Store the record that waits, unless its step was taken back."""
         row, self._pending = self._pending, None
-        if row is not None and os.getpid() == self._pid and row[0] < self._steps.count - (0 if last else 1):
-            self._session.made(row)
-
-    def _store_transform(self, name: int, position: int, calls: int, ns: int) -> None:
-        if self._transforms_writer is None:
-            self._transforms_writer = RecordWriter(
-                self._session.folder, TRANSFORM, self._session.rank, self._session.writer
-            )
-        self._transforms_writer.append(self._session.writer, 0, name, position, calls, ns, NOT_MEASURED)
-
-    def _store_content(self, _batch: int, *content: int) -> None:
-        if self._contents_lost:
-            return
-        if self._contents_writer is None:
-            try:
-                self._contents_writer = RecordWriter(
-                    self._session.folder, CONTENT, self._session.rank, self._session.writer
-                )
-            except RecordError:
-                # Without them nothing is known of samples made for nothing; all else of a batch is.
-                self._contents_lost = True
-                return
-        self._contents_writer.append(self._session.writer, 0, NOT_MEASURED, NOT_MEASURED, *content)
+        if row is not None:
+            self._session.made(row, last)

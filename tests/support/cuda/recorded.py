@@ -16,7 +16,7 @@ from whyidle.analyse.run.facts import Facts, facts_of
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.capture import active
 from whyidle.capture.bootstrap import OPTIONS, RUN, arm
-from whyidle.capture.loop_detector import state as loop_state
+from whyidle.capture.loop_detector import detector as loop_detector
 from whyidle.record.notices import read_notices
 from whyidle.record.run import create_run, open_run, processes
 
@@ -25,7 +25,7 @@ from .install import installed
 from .machine import BOUNDARY, COPY, D2H, H2D, HOST, INPUT, KERNEL, SYNC, Gpu, GpuSpec, Machine
 from .programs import compute
 
-ADJACENT_NS = loop_state.ADJACENT_NS
+ADJACENT_NS = loop_detector.ADJACENT_NS
 """As it is in the program; tests on the real clock stretch it, for machines that are busy."""
 LAUNCHES_NS = 100_000
 """Shorter stretches between two kernels belong to the computation."""
@@ -126,7 +126,7 @@ def record(
     create_run(folder, {"device": None})
     patch.setenv(RUN, str(folder))
     patch.setenv(OPTIONS, "{}")
-    patch.setattr(loop_state, "ADJACENT_NS", ADJACENT_NS)
+    patch.setattr(loop_detector, "ADJACENT_NS", ADJACENT_NS)
     patch.setattr(active, "_failed_in", 0)
     patch.setattr(active, "_current", None)
     for owner, name in ((torch.optim.Optimizer, "__init__"), (DataLoader, "__iter__"), (torch.autograd, "backward")):

@@ -10,7 +10,7 @@ from support.cuda.recorded import run
 from support.fakes.driver import driver, library, looks, recorded
 from whyidle import native
 from whyidle.capture.hooks import forward, install
-from whyidle.capture.loop_detector import state as loop_state
+from whyidle.capture.loop_detector import detector as loop_detector
 
 __all__ = ["driver", "library", "looks", "recorded", "run"]
 
@@ -30,5 +30,5 @@ def what_follows_is_adjacent() -> Iterator[None]:
     """A busy machine may let much time pass between two calls of a training that follow each other."""
     # A patch of its own: a test's shall be undone before what other fixtures do in the end.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop_state, "ADJACENT_NS", 10**12)
+        patch.setattr(loop_detector, "ADJACENT_NS", 10**12)
         yield

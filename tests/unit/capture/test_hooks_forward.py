@@ -192,45 +192,6 @@ def test_a_model_that_gives_way_to_another_is_followed(training: Training) -> No
     assert not seen(steps)[25:30].any()
 
 
-@pytest.mark.parametrize(
-    "how", ["module", "in place", "function", "inner", "whole step", "hooked module", "hooked function"]
-)
-def test_a_compiled_training_compiles_no_graph_more(tmp_path: Path, how: str) -> None:
-    def graphs(watched: bool) -> int:
-        torch._dynamo.reset()
-        torch._dynamo.utils.counters.clear()
-        each = Training(tmp_path / str(watched), steps=30)
-        layers = each.model.layers
-        if how == "in place":
-            layers.compile(backend="eager")
-        elif how == "inner":
-            layers[0] = torch.compile(layers[0], backend="eager")  # type: ignore[assignment]
-        elif how.startswith("hooked"):
-            layers[0].register_forward_hook(lambda _module, _args, returned: returned + 1)
-            layers.register_forward_pre_hook(lambda _module, args: args)
-        called = torch.compile(layers, backend="eager") if how.endswith("module") else layers
-
-        def loss_of(batch: torch.Tensor) -> torch.Tensor:
-            return called(batch).sum()  # type: ignore[no-any-return]
-
-        loss = torch.compile(loss_of, backend="eager") if how.endswith("function") else loss_of
-
-        def learn(batch: torch.Tensor) -> None:
-            loss(batch).backward()
-            each.optimizer.step()
-            each.optimizer.zero_grad()
-
-        step = torch.compile(learn, backend="eager") if how == "whole step" else learn
-        if watched:
-            each.run(step)
-        else:
-            for (batch,) in each.loader:
-                step(batch)
-        return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
-
-    assert graphs(watched=True) == graphs(watched=False) > 0
-
-
 # A model is at every moment of a step what it is without us.
 
 BATCH = torch.ones(2, 3)
@@ -425,106 +386,37 @@ def test_a_model_is_at_every_moment_what_it_is_without_us(
     assert len(taken) == STEPS * (len(MOMENTS) if kind is Hooked else len(MOMENTS) - 1)
 
 
-@pytest.mark.parametrize("kind", [OwnAttributes, AllAttributes, OwnCall])
-def test_a_model_with_ways_of_its_own_is_what_it_is_without_us(
-    tmp_path: Path, kind: Callable[[], torch.nn.Module]
-) -> None:
-    def take(training: Watched, _moment: str, taken: list[Any]) -> None:
-        space = object.__getattribute__(training.model, "__dict__")
-        taken += [list(space), names(training.model), bytes_of(training.model)]
-        taken += [list(space.get("noted", ())), space.get("reads")]
-
-    same(tmp_path, take, kind)
+CASES: list[Any] = []
 
 
-def ours_within(model: torch.nn.Module) -> list[object]:
-    """Objects of ours that can be reached from a model, but by way of modules of Python."""
-    reached: dict[int, object] = {}
-    left: list[object] = [model]
-    while left:
-        each = left.pop()
-        if id(each) in reached or isinstance(each, type | type(sys)) or inspect.isroutine(each):
-            continue
-        reached[id(each)] = each
-        left += gc.get_referents(each)
-    return [each for each in reached.values() if type(each).__module__.startswith("whyidle")]
+def taken(count: int, *models: Callable[[], Any], sees: bool = True) -> Callable[[Take], Take]:
+    """What this takes of a training of such models is what it is without us, and so much.
 
+    `sees`: the forward pass is seen all the while, and not taken to begin, or hidden, by what is called for this.
+    """
 
-def test_copies_are_models_of_their_own_that_hold_nothing_of_ours(tmp_path: Path) -> None:
-    def take(training: Watched, _moment: str, taken: list[Any]) -> None:
-        for other in (copy.deepcopy(training.model), pickle.loads(pickle.dumps(training.model))):
-            with torch.no_grad():
-                taken.append((other, other(BATCH)))
+    def keep(take: Take) -> Take:
+        CASES.extend(
+            pytest.param(take, model, sees, count, id=f"{take.__name__}-{model.__name__}")
+            for model in models or (Model,)
+        )
+        return take
 
-    training = watched(tmp_path, fresh(Hooked), take)
-    with torch.no_grad():
-        for weight in training.model.parameters():
-            weight.zero_()
-    assert len(training.taken) == 2 * len(MOMENTS) * STEPS
-    for other, then in training.taken:
-        assert torch.equal(other(BATCH), then)
-        assert then.abs().sum() > 0
-        assert vars(other).keys() == vars(training.model).keys()
-        assert not ours_within(other)
-
-
-def test_copies_that_are_called_before_the_model_are_not_taken_for_it(tmp_path: Path) -> None:
-    def take(training: Watched, moment: str, taken: list[Any]) -> None:
-        if moment == "handed over":
-            for other in (copy.deepcopy(training.model), copy.copy(training.model), Model()):
-                other._modules = {"layers": torch.nn.Flatten(0)}
-                taken.append(float(other(BATCH).detach().sum()))
-            training.clock.take(3)
-
-    assert watched(tmp_path, fresh(Model), take, least_ms=5).taken == [6.0] * 3 * STEPS
-
-
-def _scripted(model: torch.nn.Module) -> object:
-    scripted = torch.jit.script(model)
-    return scripted.code, str(scripted.graph), scripted(BATCH).tolist(), names(scripted)
-
-
-def _exported(model: torch.nn.Module) -> object:
-    program = torch.export.export(model, (BATCH,))
-    return program.graph_module.code, sorted(program.state_dict), str(program.graph_signature)
-
-
-def _graphed(model: torch.nn.Module) -> object:
-    graphed = torch.fx.symbolic_trace(model)
-    return graphed.code, graphed(BATCH).tolist(), list(vars(graphed))
-
-
-def _compiled(model: torch.nn.Module) -> object:
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    compiled = torch.compile(model, backend="eager", fullgraph=True)
-    outputs = [compiled(BATCH).tolist() for _ in range(3)]
-    held = vars(compiled).keys() - {"dynamo_ctx"}
-    return outputs, sorted(held), dict(torch._dynamo.utils.counters["stats"]), list(vars(model))
+    return keep
 
 
 def layers() -> torch.nn.Module:
     return Model().layers
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-@pytest.mark.parametrize("way", [_scripted, _exported, _graphed, _compiled])
-def test_what_is_made_of_a_model_is_what_it_is_without_us(
-    tmp_path: Path, way: Callable[[torch.nn.Module], object]
-) -> None:
-    def take(training: Watched, _moment: str, taken: list[Any]) -> None:
-        if training.step in (KNOWN, STEPS - 1):
-            taken.append(way(training.model))
+def within(wrap: Callable[[torch.nn.Module], Any], name: str) -> Callable[[], Any]:
+    """A model within another."""
 
-    # What is called for it while the call is awaited may be taken for the forward pass, or hide it in that step.
-    assert len(same(tmp_path, take, layers, sees=False)) == 2 * (len(MOMENTS) - 1)
+    def wrapped() -> Any:
+        return wrap(layers())
 
-
-@pytest.fixture
-def alone_in_a_group() -> Iterator[None]:
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
+    wrapped.__name__ = name
+    return wrapped
 
 
 def _sharded(model: torch.nn.Module) -> torch.nn.Module:
@@ -533,8 +425,17 @@ def _sharded(model: torch.nn.Module) -> torch.nn.Module:
     return fully_shard(model, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (1,)))
 
 
+def _hooked(model: torch.nn.Module) -> torch.nn.Module:
+    """The program's own hooks, around its layers and within."""
+    model[0].register_forward_hook(lambda _module, _args, returned: returned + 1)  # type: ignore[index]
+    model.register_forward_pre_hook(lambda module, args: args)
+    return model
+
+
 WRAPS: dict[str, Callable[[torch.nn.Module], Any]] = {
     "compiled": lambda model: torch.compile(model, backend="eager"),
+    "compiled with hooks": lambda model: torch.compile(_hooked(model), backend="eager"),
+    "around what is compiled": lambda model: torch.nn.Sequential(torch.compile(model[0], backend="eager"), model[2]),
     "scripted": torch.jit.script,
     "traced": lambda model: torch.jit.trace(model, BATCH),
     "DataParallel": torch.nn.DataParallel,
@@ -544,18 +445,71 @@ WRAPS: dict[str, Callable[[torch.nn.Module], Any]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-@pytest.mark.parametrize("how", WRAPS)
-def test_the_call_of_a_model_within_another_is_seen_and_leaves_nothing(
-    tmp_path: Path, how: str, request: pytest.FixtureRequest
-) -> None:
-    if how in ("DDP", "FSDP"):
-        request.getfixturevalue("alone_in_a_group")
+@pytest.fixture(scope="module")
+def alone_in_a_group() -> Iterator[None]:
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
 
-    def take(training: Watched, _moment: str, taken: list[Any]) -> None:
-        taken.append((list(vars(training.model)), names(training.model)))
 
-    same(tmp_path, take, lambda: WRAPS[how](fresh(layers)))
+@taken(5 * STEPS * (len(MOMENTS) - 1), OwnAttributes, AllAttributes, OwnCall)
+def ways_of_its_own(training: Watched, _moment: str, taken: list[Any]) -> None:
+    space = object.__getattribute__(training.model, "__dict__")
+    taken += [list(space), names(training.model), bytes_of(training.model)]
+    taken += [list(space.get("noted", ())), space.get("reads")]
+
+
+@taken(STEPS * (len(MOMENTS) - 1), *(within(wrap, name) for name, wrap in WRAPS.items()))
+def its_call_within_another(training: Watched, _moment: str, taken: list[Any]) -> None:
+    taken.append((list(vars(training.model)), names(training.model)))
+
+
+def compiled_in_place() -> torch.nn.Module:
+    model = layers()
+    model.compile(backend="eager")
+    return model
+
+
+def of_compiled_functions() -> torch.nn.Module:
+    class Outer(Model):
+        """Its call leads into a graph of its own."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.within = [torch.compile(lambda batch: self.layers(batch).sum(), backend="eager")]
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            return self.within[0](batch)
+
+    return Outer()
+
+
+@taken(STEPS, compiled_in_place, of_compiled_functions, sees=False)
+def its_graphs(training: Watched, moment: str, taken: list[Any]) -> None:
+    if moment == "after the step":
+        taken.append(dict(torch._dynamo.utils.counters["stats"]))
+        assert taken[-1]["unique_graphs"] > 0
+
+
+def made_of(model: torch.nn.Module) -> Iterator[object]:
+    scripted = torch.jit.script(model)
+    yield scripted.code, str(scripted.graph), scripted(BATCH).tolist(), names(scripted)
+    program = torch.export.export(model, (BATCH,))
+    yield program.graph_module.code, sorted(program.state_dict), str(program.graph_signature)
+    graphed = torch.fx.symbolic_trace(model)
+    yield graphed.code, graphed(BATCH).tolist(), list(vars(graphed))
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    outputs = [compiled(BATCH).tolist() for _ in range(3)]
+    held = vars(compiled).keys() - {"dynamo_ctx"}
+    yield outputs, sorted(held), dict(torch._dynamo.utils.counters["stats"]), list(vars(model))
+
+
+@taken(4 * 2 * (len(MOMENTS) - 1), layers, sees=False)
+def what_is_made_of_it(training: Watched, _moment: str, taken: list[Any]) -> None:
+    if training.step in (KNOWN, STEPS - 1):
+        taken += made_of(training.model)
 
 
 class Fails(Model):
@@ -567,60 +521,86 @@ class Fails(Model):
         return super().forward(batch)
 
 
-def test_an_error_of_the_model_has_the_traceback_that_it_has_without_us(tmp_path: Path) -> None:
-    def take(training: Watched, moment: str, taken: list[Any]) -> None:
-        if moment == "handed over":
-            training.model.fails = True  # type: ignore[assignment]
-            for _ in range(2):
-                try:
-                    training.model(BATCH)
-                except ArithmeticError as error:
-                    taken.append("".join(traceback.format_exception(error)))
-            training.model.fails = False  # type: ignore[assignment]
-
-    assert len(same(tmp_path, take, Fails)) == 2 * STEPS
+@taken(2 * STEPS, Fails)
+def tracebacks_of_its_errors(training: Watched, moment: str, taken: list[Any]) -> None:
+    if moment == "handed over":
+        training.model.fails = True  # type: ignore[assignment]
+        for _ in range(2):
+            try:
+                training.model(BATCH)
+            except ArithmeticError as error:
+                taken.append("".join(traceback.format_exception(error)))
+        training.model.fails = False  # type: ignore[assignment]
 
 
-def test_the_class_stays_the_programs(tmp_path: Path) -> None:
+def of_a_class_of_its_own() -> Any:
+    return type("Kind", (Model,), {})()
+
+
+@taken(STEPS * len(MOMENTS) + 2, of_a_class_of_its_own, sees=False)
+def its_class(training: Watched, moment: str, taken: list[Any]) -> None:
     """It may get a call of its own, and classes may be made of it, while the call of its model is awaited."""
+    kind = type(training.model)
 
-    def take(training: Watched, moment: str, taken: list[Any]) -> None:
-        kind = type(training.model)
+    def around(module: torch.nn.Module, *args: Any) -> Any:
+        taken.append(training.step)
+        return torch.nn.Module._wrapped_call_impl(module, *args)
 
-        def around(module: torch.nn.Module, *args: Any) -> Any:
-            taken.append(training.step)
-            return torch.nn.Module._wrapped_call_impl(module, *args)
-
-        if moment == "handed over":
-            later = fresh(type("Later", (kind,), {}))
-            with torch.no_grad():
-                taken.append((type(later).__call__.__name__, later(BATCH).sum().item()))
-            if training.step == KNOWN:
-                kind.__call__ = around  # type: ignore[method-assign]
-            if training.step == KNOWN + 1:
-                del kind.__call__
-        taken.append((training.step, moment, kind.__call__.__name__))
-
-    assert KNOWN in same(tmp_path, take, lambda: type("Kind", (Model,), {})(), sees=False)
+    if moment == "handed over":
+        later = fresh(type("Later", (kind,), {}))
+        with torch.no_grad():
+            taken.append((type(later).__call__.__name__, later(BATCH).sum().item()))
+        if training.step == KNOWN:
+            kind.__call__ = around  # type: ignore[method-assign]
+        if training.step == KNOWN + 1:
+            del kind.__call__
+    taken.append((training.step, moment, kind.__call__.__name__))
 
 
-def test_the_call_of_all_modules_stays_the_programs(tmp_path: Path) -> None:
+@taken(5 * (STEPS - KNOWN), sees=False)
+def the_call_of_all_modules(training: Watched, moment: str, taken: list[Any]) -> None:
     """Other tools replace it for a while, as torch.fx does."""
-    before: list[Any] = [torch.nn.Module.__call__]
+    before = training.__dict__.setdefault("before", [torch.nn.Module.__call__])
 
+    def around(module: torch.nn.Module, *args: Any) -> Any:
+        taken.append((training.step, type(module).__name__))
+        return before[-1](module, *args)
+
+    if training.step >= KNOWN and moment == "handed over":
+        before.append(torch.nn.Module.__call__)
+        torch.nn.Module.__call__ = around  # type: ignore[method-assign]
+    elif len(before) > 1:
+        torch.nn.Module.__call__ = before.pop()  # type: ignore[method-assign]
+
+
+@taken(STEPS, sees=False)
+def its_call_on_another_thread(training: Watched, moment: str, taken: list[Any]) -> None:
+    if moment == "handed over":
+        thread = threading.Thread(target=lambda: taken.append(training.model(BATCH).tolist()))
+        thread.start()
+        thread.join()
+
+
+@pytest.mark.usefixtures("alone_in_a_group")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize(("take", "model", "sees", "count"), CASES)
+def test_what_a_program_does_with_its_model_gives_what_it_gives_without_us(
+    tmp_path: Path, take: Take, model: Callable[[], Any], sees: bool, count: int
+) -> None:
+    before = torch.nn.Module.__call__
+    assert len(same(tmp_path, take, model, sees)) == count
+    assert torch.nn.Module.__call__ is before
+
+
+def test_copies_that_are_called_before_the_model_are_not_taken_for_it(tmp_path: Path) -> None:
     def take(training: Watched, moment: str, taken: list[Any]) -> None:
-        def around(module: torch.nn.Module, *args: Any) -> Any:
-            taken.append((training.step, type(module).__name__))
-            return before[-1](module, *args)
+        if moment == "handed over":
+            for other in (copy.deepcopy(training.model), copy.copy(training.model), Model()):
+                other._modules = {"layers": torch.nn.Flatten(0)}
+                taken.append(float(other(BATCH).detach().sum()))
+            training.clock.take(3)
 
-        if training.step >= KNOWN and moment == "handed over":
-            before.append(torch.nn.Module.__call__)
-            torch.nn.Module.__call__ = around  # type: ignore[method-assign]
-        elif len(before) > 1:
-            torch.nn.Module.__call__ = before.pop()  # type: ignore[method-assign]
-
-    assert len(same(tmp_path, take, sees=False)) == 5 * (STEPS - KNOWN)
-    assert [torch.nn.Module.__call__] == before
+    assert watched(tmp_path, fresh(Model), take, least_ms=5).taken == [6.0] * 3 * STEPS
 
 
 @pytest.mark.parametrize("leaves", ["called", "awaited"])
@@ -645,13 +625,3 @@ def test_models_and_classes_are_freed(tmp_path: Path, leaves: str) -> None:
     del training
     gc.collect()
     assert [each() for each in gone] == [None, None]
-
-
-def test_a_call_on_another_thread_is_the_programs(tmp_path: Path) -> None:
-    def take(training: Watched, moment: str, taken: list[Any]) -> None:
-        if moment == "handed over":
-            thread = threading.Thread(target=lambda: taken.append(training.model(BATCH).tolist()))
-            thread.start()
-            thread.join()
-
-    assert len(same(tmp_path, take, sees=False)) == STEPS

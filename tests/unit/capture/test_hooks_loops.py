@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from support.hooked import MS, Clocked, Net, Recording, ahead, data, recording
-from whyidle.capture.loop_detector import state as loop_state
+from whyidle.capture.loop_detector import detector as loop_detector
 from whyidle.capture.loop_detector.loaders import MOST_HELD, MOST_TOGETHER
 from whyidle.record.schema import NOT_MEASURED, EventKind, LoaderFlag, PauseKind, StepFlag
 
@@ -279,6 +279,14 @@ def a_wrapper_that_holds_a_batch_back(net: Net) -> None:
         net.learns(ahead(loader))
 
 
+@gives(PLAIN * 2)
+def batches_without_tensors_held_back(net: Net) -> None:
+    loader = data(collate_fn=lambda samples: ["text"] * len(samples))
+    for _ in range(2):
+        for _texts in ahead(loader):
+            net.learn(OWN)
+
+
 @gives([4, 4] * 3, boundaries=3)
 def a_batch_fetched_only_to_leave(net: Net) -> None:
     loader, held_out = data(), data(4, 2)
@@ -496,7 +504,7 @@ def test_a_program_is_recorded_as_the_steps_that_it_has(
     unhurried: bool,
     expected: dict[str, Any],
 ) -> None:
-    monkeypatch.setattr(loop_state, "ADJACENT_NS", 0 if unhurried else 10 * MS)
+    monkeypatch.setattr(loop_detector, "ADJACENT_NS", 0 if unhurried else 10 * MS)
     clock = Clocked(1000)
     with recording(tmp_path, clock) as made:
         program(Computing(clock))
@@ -584,7 +592,7 @@ def test_an_iterator_that_is_made_just_before_its_first_fetch_is_part_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:
     clock = Clocked(1000)
-    monkeypatch.setattr(loop_state, "ADJACENT_NS", 10 * MS)
+    monkeypatch.setattr(loop_detector, "ADJACENT_NS", 10 * MS)
     with recording(tmp_path, clock) as made:
         begin_ns = clock.now_ns
         batches = iter(data())
@@ -646,7 +654,7 @@ def test_a_marked_wait_within_a_marked_wait_is_part_of_it(tmp_path: Path) -> Non
 def test_marked_waits_with_nothing_learnt_between_are_no_steps_and_cost_no_later_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_state, "ADJACENT_NS", 0)
+    monkeypatch.setattr(loop_detector, "ADJACENT_NS", 0)
     net = Net()
     with recording(tmp_path) as made:
         for number in range(7):

@@ -24,7 +24,7 @@ from whyidle.analyse.run.analysis import warnings_of
 from whyidle.capture.hooks.compiles import CompileHook
 from whyidle.capture.hooks.loader_facts import DataSets, starts_python
 from whyidle.capture.hooks.steady import LEAST_DRAW_NS
-from whyidle.capture.loop_detector import state as loop_state
+from whyidle.capture.loop_detector import loaders as detector_loaders
 from whyidle.capture.steps import Thinning
 from whyidle.record.schema import NOT_MEASURED, EventKind, LoaderFlag
 
@@ -90,7 +90,7 @@ def test_an_evaluating_pass_tells_how_long_it_waited(
 def test_an_iterator_that_evaluates_a_batch_now_and_then_counts_each_time_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clocked
 ) -> None:
-    monkeypatch.setattr(loop_state, "MOST_EVALUATIONS", 5)
+    monkeypatch.setattr(detector_loaders, "MOST_EVALUATIONS", 5)
     net = torch.nn.Linear(4, 1)
     with recording(tmp_path, clock) as made, torch.no_grad():
         checking = iter(DataLoader(Rows(100, 5, clock), 2))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from support.hooked import Net, Recording, data, recording
 from whyidle.capture.hooks.parts import samples_of
 from whyidle.capture.imports import Imports
-from whyidle.record.schema import NOT_MEASURED, EventKind, StepFlag
+from whyidle.record.schema import EventKind, StepFlag
 
 
 @pytest.fixture
@@ -29,32 +30,19 @@ def made(tmp_path: Path) -> Iterator[Recording]:
 
 EPOCH_ITERATOR = """
 from threading import Thread
-from queue import Queue
+import torch
 
 class EpochIterator(Thread):
     def __init__(self, loader, order):
         super().__init__(daemon=True)
-        self.order, self.output_queue, self.closed = order, Queue(2), False
-        self.start()
-
-    def run(self):
-        import torch
-        for slot, _ in enumerate(self.order):
-            self.output_queue.put((slot, (torch.ones(6, 3), torch.zeros(6))))
-        self.output_queue.put(None)
+        self.left = iter(order)
 
     def __next__(self):
-        result = self.output_queue.get()
-        if result is None:
-            self.close()
-            raise StopIteration()
-        return result[1]
+        next(self.left)
+        return torch.ones(6, 3), torch.zeros(6)
 
     def __iter__(self):
         return self
-
-    def close(self):
-        self.closed = True
 """
 LOADER = """
 from .epoch_iterator import EpochIterator
@@ -62,43 +50,36 @@ from .epoch_iterator import EpochIterator
 class Loader:
     def __iter__(self):
         return EpochIterator(self, [0, 1, 2, 3])
-
-    def __len__(self):
-        return 4
 """
 
 
 @pytest.fixture
-def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder to write stand-ins of libraries to, importable by their names."""
-    folder = tmp_path / "libraries"
-    monkeypatch.syspath_prepend(str(folder))
-    before = set(sys.modules)
-    yield folder
-    for name in set(sys.modules) - before:
-        if name.split(".")[0] in ("ffcv", "spdl"):
-            del sys.modules[name]
+def ffcv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """Imports a stand-in for FFCV's loader, whose iterators give batches by a method of this name."""
+    folder = tmp_path / "libraries/ffcv/loader"
+    folder.mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(tmp_path / "libraries"))
+
+    def imported(method: str) -> Any:
+        for each in (folder, folder.parent):
+            (each / "__init__.py").touch()
+        (folder / "epoch_iterator.py").write_text(EPOCH_ITERATOR.replace("__next__", method))
+        (folder / "loader.py").write_text(LOADER)
+        return importlib.import_module("ffcv.loader.loader")
+
+    yield imported
+    for name in [name for name in sys.modules if name.split(".")[0] == "ffcv"]:
+        del sys.modules[name]
 
 
-def write(folder: Path, **files: str) -> None:
-    for name, text in files.items():
-        path = folder.joinpath(*name.split("__")).with_suffix(".py")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for package in path.relative_to(folder).parents[:-1]:
-            (folder / package / "__init__.py").touch()
-        path.write_text(text)
-
-
-def test_a_loader_of_the_shape_of_ffcvs_is_seen_once_it_is_imported(made: Recording, libraries: Path) -> None:
-    write(libraries, ffcv__loader__epoch_iterator=EPOCH_ITERATOR, ffcv__loader__loader=LOADER)
-    module = __import__("ffcv.loader.loader", fromlist=["Loader"])
+def test_a_loader_of_the_shape_of_ffcvs_is_seen_once_it_is_imported(
+    made: Recording, ffcv: Callable[[str], Any]
+) -> None:
+    module = ffcv("__next__")
     net, loader, checks = Net(), module.Loader(), module.Loader()
     for _ in range(2):
-        for x, _y in loader:
-            net.learn(x)
-        with torch.no_grad():
-            for x, _y in checks:
-                net.model(x)
+        net.learns(x for x, _y in loader)
+        net.evaluate(x for x, _y in checks)
     original = module.Loader.__iter__.__wrapped__
     steps = made.done()
     assert steps["samples"].tolist() == [6] * 8
@@ -108,14 +89,10 @@ def test_a_loader_of_the_shape_of_ffcvs_is_seen_once_it_is_imported(made: Record
     assert module.Loader.__iter__ is original
 
 
-def test_a_library_of_another_shape_is_left_alone_with_one_notice(made: Recording, libraries: Path) -> None:
-    write(
-        libraries, ffcv__loader__epoch_iterator=EPOCH_ITERATOR.replace("__next__", "get"), ffcv__loader__loader=LOADER
-    )
-    __import__("ffcv.loader.loader")
-    assert [
-        note for note in made.notices if "The iterators of FFCV differ from those that whyidle knows" in note
-    ] == made.notices[:1]
+def test_a_library_of_another_shape_is_left_alone_with_one_notice(made: Recording, ffcv: Callable[[str], Any]) -> None:
+    ffcv("get")
+    said = "The iterators of FFCV differ from those that whyidle knows"
+    assert [note for note in made.notices if said in note] == made.notices[:1]
 
 
 def test_what_a_library_iterates_over_itself_is_no_fetch(made: Recording) -> None:
@@ -178,21 +155,6 @@ def test_fetches_of_another_thread_do_not_count_as_the_trainings(made: Recording
         thread.join()
         net.learn(x)
     assert made.samples == [2] * 5
-
-
-def test_without_a_loader_steps_are_taken_from_one_optimizer_step_to_the_next(made: Recording) -> None:
-    net = Net()
-    for _ in range(10):
-        for _ in range(2):
-            net.model(torch.ones(4, 3)).mean().backward()
-        net.optimizer.step()
-    steps = made.done()
-    assert len(steps) == 7
-    assert (steps["fetch_end_ns"] == NOT_MEASURED).all()
-    assert (steps["samples"] == NOT_MEASURED).all()
-    assert (steps["optimizer_end_ns"] > steps["backward_begin_ns"]).all()
-    assert steps["fetch_begin_ns"][1:].tolist() == steps["step_end_ns"][:-1].tolist()
-    assert [note for note in made.notices if "sees no loader" in note] == made.notices[:1]
 
 
 @pytest.mark.parametrize("ahead", [False, True])

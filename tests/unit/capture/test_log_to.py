@@ -4,9 +4,7 @@ Each kind of logger is called its own way, and reads back what it was given."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -320,48 +318,3 @@ def test_tensorboard_reads_what_was_logged(tmp_path: Path) -> None:
     assert is_closed(writer)
     read = EventAccumulator(str(tmp_path)).Reload()
     assert [(each.step, each.value) for each in read.Scalars("whyidle/input_pct")] == [(7, 31.5)]
-
-
-@pytest.fixture
-def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    # The light mlflow has no data base.
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    module = pytest.importorskip("mlflow")
-    before = module.get_tracking_uri()
-    module.set_tracking_uri((tmp_path / "mlruns").as_uri())
-    yield module
-    module.set_tracking_uri(before)
-
-
-def test_mlflow_reads_what_was_logged_and_gets_no_run_that_the_user_did_not_begin(mlflow: Any) -> None:
-    send = sender(mlflow)
-    send({"whyidle/input_pct": 1.0}, 1)
-    assert mlflow.active_run() is None
-    with mlflow.start_run() as run:
-        send({"whyidle/input_pct": 31.5}, 7)
-    send({"whyidle/input_pct": 2.0}, 9)
-    assert mlflow.active_run() is None
-    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "whyidle/input_pct")
-    assert [(each.step, each.value) for each in history] == [(7, 31.5)]
-
-
-def test_weights_and_biases_keeps_the_trainings_own_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wandb = pytest.importorskip("wandb")
-    for name, value in {"WANDB_SILENT": "true", "WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path)}.items():
-        monkeypatch.setenv(name, value)
-    run = wandb.init(project="p", dir=str(tmp_path), mode="offline")
-    send = sender(run)
-    run.log({"loss": 1.0}, step=5)
-    send({"whyidle/input_pct": 31.5}, 700)
-    assert run.step == 5
-    run.log({"loss": 2.0}, step=10)
-    # Merged into the training's row: neither refused nor a row of its own.
-    assert run.step == 10
-    send({"whyidle/input_pct": 41.5}, 900)
-    run.log({"loss": 3.0}, step=11)
-    # What joined row 10 was committed with it.
-    assert run.summary.get("whyidle/input_pct") == 41.5
-    assert run.summary.get("whyidle/step") == 900
-    run.finish()
-    # After its end nothing is sent, and nothing raised.
-    sender(wandb)({"whyidle/input_pct": 1.0}, 901)

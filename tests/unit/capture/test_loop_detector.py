@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyidle.capture.loop_detector.detector import LoopDetector
+from whyidle.capture.loop_detector.detector import ADJACENT_NS, LoopDetector
 from whyidle.capture.loop_detector.loaders import Iteration, Role
-from whyidle.capture.loop_detector.state import ADJACENT_NS
 from whyidle.record.schema import EventKind
 
 Doing = tuple[Any, ...]

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
 from support.hooked import Net, SomePass, data, recording
-from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.facts import Facts, facts_of
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.capture.steps import ALWAYS, BURST, MOST_COST, MOST_SKIPPED, Thinning
@@ -135,14 +134,6 @@ def test_what_was_not_looked_at_is_taken_to_be_as_the_rest(
     slack = 0.02 * window.wall_ns + epochs * RUN_AHEAD * compute_ns
     for part in PARTS:
         assert getattr(parts, f"{part}_ns") == pytest.approx(truth[part], abs=slack), (part, truth)
-
-
-def test_the_report_says_that_steps_were_left_out(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=MS // 2, compute_ns=MS // 5)] * 2_000], thinning=Costly(3))
-    notes = " ".join(analyse(open_run(tmp_path / "run")).notes)
-    assert "of 1995 steps;" in notes
-    train(tmp_path / "whole", [[Step(fetch_ns=MS // 2, compute_ns=MS // 5)] * 2_000])
-    assert "looked at" not in " ".join(analyse(open_run(tmp_path / "whole")).notes)
 
 
 def test_epochs_of_one_step_are_thinned_and_every_step_is_counted(tmp_path: Path) -> None:

@@ -313,7 +313,7 @@ def test_a_training_that_makes_its_batches_itself_says_nothing_of_a_workers_proc
 def test_where_contents_cannot_be_stored_all_else_of_a_batch_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: Any) -> None:
+    def fails(*_: Any, **_slot: Any) -> None:
         raise RecordError("no space left")
 
     monkeypatch.setattr(hook, "RecordWriter", fails)
