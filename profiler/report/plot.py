@@ -1,4 +1,4 @@
-"""Pictures of results, made with matplotlib, an extra: one panel for each loader, curve, kind of samples or
+"""Pictures of results, made with matplotlib, an extra: one panel for each loader, curve, matrix, kind of samples or
 training, all in one style."""
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..analyse.cells.comparison import Comparison, namer
-from ..analyse.cells.studies import MAKING, rooflines, scaling
+from ..analyse.cells.studies import MAKING, results, rooflines, scaling
 from ..analyse.run.analysis import Analysis
 from ..analyse.run.stall_breakdown import TOTAL, UNTOLD, busy_strip
 from ..analyse.statistics import Estimate
 from ..errors import MissingExtra, WhyidleError
 from ..record.run import open_run
 from ..record.schema import DEVICE
-from .documents.comparison import HELD, curve_names
+from .documents.comparison import HELD, accuracy_of, class_names, curve_names
 from .documents.roofline import heading
 from .words import sample_time
 from .words.figures import NOT_MEASURED, part_name, share
@@ -37,8 +37,12 @@ WINDOW_NS = 1_000_000_000 // 6
 """The shortest time over which NVIDIA's driver averages utilisation; on some products it is a second."""
 MOST_WINDOWS = 240
 """Windows of a panel of utilisation: of a longer training it shows the middle, 40 s."""
-MOST_TRACES = 16
-"""Panels of a picture of utilisation: more would be too small to read."""
+MOST_TRACES, MOST_MATRICES = 16, 6
+"""Panels of a picture of utilisation, and of confusion matrices: more would be too small to read."""
+MOST_WRITTEN, LEAST_WRITTEN = 20, 0.5
+"""Most classes for which each field of a confusion matrix has its figure; least percent that is written."""
+DARK = 0.55
+"""Share from which a field's letters are white."""
 
 GREEN, RED, BLUE, PINK, ORANGE, SKY = "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#E69F00", "#56B4E9"
 """Okabe and Ito, told apart by colour-blind people."""
@@ -234,6 +238,51 @@ def _scaling(result: Comparison, _: dict[str, Any], title: str) -> Figure:
     return drawn
 
 
+# Confusion matrices: a panel for each cell, rows for true classes, columns for predicted ones.
+
+
+def _confusion(result: Comparison, setting: dict[str, Any], title: str) -> Figure:
+    from matplotlib.ticker import PercentFormatter
+
+    found = [(each, matrix) for each in results(result.cells) if (matrix := each.confusion) is not None]
+    if not found:
+        raise WhyidleError(
+            "--confusion-plot: no training was evaluated on held-out classes, so there is nothing to draw."
+        )
+    name = namer([each.cell for each, _ in found])
+    if len(found) > MOST_MATRICES:
+        found = sorted(found, key=lambda pair: -accuracy_of(pair[0]))[:MOST_MATRICES]
+    columns, side = min(3, len(found)), min(9.0, 2.6 + 0.3 * max(len(matrix) for _, matrix in found))
+    size = side * columns + 1.2, side * math.ceil(len(found) / columns) + 1.0
+    drawn, panels = _panels(title, size, len(found), columns)
+    pictures = []
+    for axes, (each, matrix) in zip(panels, found, strict=True):
+        parts = [[count / sum(row) if sum(row) else 0.0 for count in row] for row in matrix]
+        pictures.append(axes.imshow(parts, cmap="Blues", vmin=0, vmax=1))
+        axes.grid(False)
+        axes.spines[:].set_visible(False)
+        if len(parts) <= MOST_WRITTEN:
+            classes = class_names(each, setting)
+            axes.set_xticks(range(len(parts)), classes, rotation=45, ha="right", rotation_mode="anchor")
+            axes.set_yticks(range(len(parts)), classes)
+            for row, line in enumerate(parts):
+                for column, part in enumerate(line):
+                    if 100 * part > LEAST_WRITTEN:
+                        colour = "white" if part > DARK else INK
+                        words = f"{100 * part:.0f}"
+                        axes.text(column, row, words, ha="center", va="center", color=colour, fontsize=7)
+        axes.set_xlabel("predicted")
+        axes.set_ylabel("true")
+        mean = each.metric("accuracy")
+        right = "" if mean is None else f", accuracy {mean.value:.3f}"
+        _title(axes, textwrap.fill(name(each.cell) + right, 40), fontsize=9.5, fontweight="bold", color=INK)
+    bar = drawn.colorbar(pictures[-1], ax=drawn.axes, shrink=0.7, pad=0.02)
+    bar.set_label("share of the class")
+    bar.ax.yaxis.set_major_formatter(PercentFormatter(1))
+    bar.outline.set_visible(False)
+    return drawn
+
+
 # How close loaders come to the machine's limit: the time per sample, a bar for each.
 
 
@@ -375,6 +424,7 @@ PICTURES: Mapping[str, Callable[[Comparison, dict[str, Any], str], Figure]] = {
     "plot": _batch_sizes,
     "trace_plot": lambda result, _, title: utilisation(traces_of(result), title),
     "scaling_plot": _scaling,
+    "confusion_plot": _confusion,
     "roofline_plot": _rooflines,
 }
 """Name of a comparison's picture → what draws it, of the comparison, its setting and a title."""

@@ -40,8 +40,9 @@ class Picture:
 SIZES = Picture("plot", "time per sample by batch size")
 TRACES = Picture("trace_plot", "the device's utilisation over time")
 RANKS = Picture("scaling_plot", "speed-up by number of ranks")
+CONFUSION = Picture("confusion_plot", "which class was taken for which on held-out data")
 ROOFLINE = Picture("roofline_plot", "how near loaders come to the machine's limits")
-PICTURES = (SIZES, TRACES, RANKS, ROOFLINE)
+PICTURES = (SIZES, TRACES, RANKS, CONFUSION, ROOFLINE)
 
 
 class Result:

@@ -588,8 +588,7 @@ def _results_blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Blo
         yield Paragraph(f"{name(by_size.cells[0])}: as the batch grows, {metric} {word} ({figures}{spread}).", 1)
     known = [(each, matrix) for each in found if (matrix := each.confusion) is not None]
     if known:
-        accuracies = [(0.0 if (mean := each.metric("accuracy")) is None else mean.value) for each, _ in known]
-        yield from _confusion(*known[accuracies.index(max(accuracies))], found, setting)
+        yield from _confusion(*max(known, key=lambda pair: accuracy_of(pair[0])), found, setting)
 
 
 def _results(found: Sequence[studies.CellResult], metrics: Sequence[str], emulated: bool) -> Iterator[TableColumn]:
@@ -606,7 +605,12 @@ def _results(found: Sequence[studies.CellResult], metrics: Sequence[str], emulat
     yield column("samples", found, lambda each: value_of(each.samples, ".0f"))
 
 
-def _class_names(found: studies.CellResult, setting: dict[str, Any]) -> list[str]:
+def accuracy_of(found: studies.CellResult) -> float:
+    """Give the accuracy; 0 where it was not told."""
+    return 0.0 if (mean := found.metric("accuracy")) is None else mean.value
+
+
+def class_names(found: studies.CellResult, setting: dict[str, Any]) -> list[str]:
     """Name classes as the evaluation or the data do, otherwise by number."""
     matrix = found.confusion or []
     data = (setting.get("datasets") or {}).get(found.cell.axes.get("net")) or setting.get("dataset") or {}
@@ -623,7 +627,7 @@ def _confusion(
     setting: dict[str, Any],
 ) -> Iterator[Block]:
     """Show the confusion of the most accurate cell: classes by name in front of the rows, by number above columns."""
-    where, classes = namer([each.cell for each in found])(best.cell), _class_names(best, setting)
+    where, classes = namer([each.cell for each in found])(best.cell), class_names(best, setting)
     runs = f"{len(best.runs)} runs together" if len(best.runs) > 1 else "one run"
     yield Space()
     yield Paragraph(f"Confusion, {where}, {runs}; rows: true class, columns: predicted class", 1)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from support.cells import NET_SETTING, NOTHING, Planned, training_result, with_facts, with_info
 from support.compared import content, printed, rows_of, words
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.cells.cost import Price, place_of, setting_of
+from whyidle.errors import WhyidleError
 from whyidle.report.documents.comparison import comparison_title
 from whyidle.report.page import compare_page
+from whyidle.report.plot import MOST_MATRICES, PICTURES, save_picture
 
 NETS = ("alexnet", "googlenet", "resnet50", "inception", "vgg")
 DATA = {"samples": 1200, "unit": "review", "stand_in": "the IMDb reviews"}
@@ -157,6 +161,22 @@ def test_trainings_that_learnt_nothing_are_not_said_to_hold_or_to_fall(planned: 
     tried, silent = content(cells)["cells"]
     assert "Acc" not in tried["results"][0]
     assert (silent["accuracy"], "results" in silent) == (None, False)
+
+
+@pytest.mark.parametrize(("cells", "classes"), [(1, 10), (4, 3), (8, 3)])
+def test_confusion_is_a_panel_a_cell(planned: Planned, tmp_path: Path, cells: int, classes: int) -> None:
+    matrix = [[9 if row == column else 1 for column in range(classes)] for row in range(classes)]
+    cell = planned.cell(1, 9, results=(training_result(0.9, confusion=matrix),))
+    several = compare([replace(cell, axes=cell.axes | {"net": f"net{n}"}) for n in range(cells)])
+    # One more is the scale of colours.
+    panels = [axes for axes in PICTURES["confusion_plot"](several, NET_SETTING, "x").axes if axes.get_visible()]
+    assert len(panels) == min(cells, MOST_MATRICES) + 1
+    file = tmp_path / "confusion.png"
+    save_picture(lambda: PICTURES["confusion_plot"](several, NET_SETTING, "fashion-mnist"), file)
+    with Image.open(file) as picture:
+        assert min(picture.size) > 400
+    with pytest.raises(WhyidleError, match="nothing to draw"):
+        PICTURES["confusion_plot"](compare([planned.cell(1, 9)]), NET_SETTING, "x")
 
 
 def test_markup_in_names_is_shown_and_not_obeyed(planned: Planned) -> None:
