@@ -32,20 +32,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from whyidle.scenarios.registry import scenario
-    from whyidle.scenarios.scenario import DataRequest
 
     chosen = scenario(arguments.scenario)
+    from whyidle.scenarios.scenario import DataRequest  # after it has said what is not installed
+
     [net] = chosen.nets_for("cuda", [arguments.net] if arguments.net else None)
     if (arguments.out is None) == (arguments.check is None):
         raise WhyidleError("name a folder: --out DIR makes the data there, --check DIR checks the data there.")
+    folder: Path = arguments.out or arguments.check
     if arguments.out is not None:
         _make(chosen, arguments)
-    folder: Path = arguments.out or arguments.check
     data = chosen.open_data(DataRequest(folder=folder, net=net, store=chosen.stores[0]))
     facts, problems = data.describe(), list(data.notices())
     if arguments.json:
-        told = {"format": "whyidle-data", "version": 1, "folder": str(folder), **facts, "problems": problems}
-        write_json(told, "-")
+        write_json({"format": "whyidle-data", "version": 1, "folder": str(folder), **facts, "problems": problems}, "-")
         return 0
     samples, unit, stand_in = (facts[name] for name in COUNTS)
     rest = ", ".join(

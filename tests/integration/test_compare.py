@@ -53,7 +53,7 @@ def test_every_cell_is_there_and_its_figures_fit_together(table: tuple[Path, dic
     assert {status[name, 4096] for name in ("naive", "caffe")} == {"oom"}
     assert result["device"]["title"].startswith("emulated ")
     assert "emulated" in shown.splitlines()[0]
-    assert "Emulated samples/s" in shown
+    assert "emulated samples/s" in shown
     assert (result["format"], result["version"], result["scenario"]) == ("whyidle-compare", 1, "ssd")
     for cell in (c for c in result["cells"] if c["status"] == "ok"):
         rate = cell["samples_per_s"]
