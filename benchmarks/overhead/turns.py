@@ -30,7 +30,8 @@ from whyidle.capture.session import Session
 from whyidle.capture.steps import Thinning
 from whyidle.devices.choose import choose
 from whyidle.devices.protocol import Device
-from whyidle.record.run import create_run
+from whyidle.record import run as runs
+from whyidle.record import segment
 from whyidle_bench.rivals.cost import median_interval
 
 from .loop import Length, Training, fitted
@@ -160,7 +161,7 @@ def _put_in(kind: str, device: Device) -> Iterator[Callable[[], Callable[[bool],
             return
         thinning = _LetsPass() if kind == PASSING else EveryStep()
         description = {"device": device.describe(), "ended": {"status": "ok"}}
-        run = create_run(Path(folder) / "run", description)
+        run = runs.create_run(Path(folder) / "run", description)
         with _received(run):
             session = Session(run, device, thinning=thinning)
             hooks = install(session, device)
@@ -183,14 +184,14 @@ def _received(run: Path) -> Iterator[None]:
 
 
 def _toggle() -> Callable[[bool], None]:
-    functions = [each for patches in wrap._of_process for each in patches._done]
+    functions = [each for of in segment._alive if isinstance(of, wrap.Patches) for each in of._done]
     of_optimizers: Any = (torch_optimizer._global_optimizer_pre_hooks, torch_optimizer._global_optimizer_post_hooks)
-    kept = [dict(each) for each in of_optimizers]
+    kept = [(each, dict(each)) for each in of_optimizers]
 
     def put(present: bool) -> None:
         for owner, name, before, wrapped in functions:
             setattr(owner, name, wrapped if present else wrapped.__wrapped__ if before is wrap._ABSENT else before)
-        for each, hooks in zip(of_optimizers, kept, strict=True):
+        for each, hooks in kept:
             each.clear()
             each.update(hooks if present else {})
 
