@@ -203,7 +203,7 @@ def _record(
                 note_latest(folder)
                 with (
                     start_sampler(folder, process.pid, arguments.rate, stacks) as sampler,
-                    _beside([figures.tick]) as end_looks,
+                    _beside(figures.tick) as end_looks,
                 ):
                     # Until it is noted no signal can come in between.
                     ended.append(child.wait(process, signals, over))
@@ -215,18 +215,17 @@ def _record(
 
 
 @contextmanager
-def _beside(calls: Sequence[Callable[[], object]]) -> Iterator[Callable[[], None]]:
-    """Makes calls in a thread, about once a second: what they read or wait for holds up no signals.
+def _beside(call: Callable[[], object]) -> Iterator[Callable[[], None]]:
+    """Makes a call in a thread, about once a second: what it reads or waits for holds up no signals.
 
-    Their errors are nothing to the command. Yields what ends it, which may be called twice.
+    Its errors are nothing to the command. Yields what ends it, which may be called twice.
     """
     over = threading.Event()
 
     def look() -> None:
         while not over.is_set():
-            for call in calls:
-                with suppress(Exception):
-                    call()
+            with suppress(Exception):
+                call()
             over.wait(LOOK_SECONDS)
 
     def end() -> None:

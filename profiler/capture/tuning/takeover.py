@@ -106,7 +106,7 @@ class Takeover:
             if self._switching is None:
                 if not self._due(of, now):
                     return now
-                self._take_over(iterator, of)
+                self._take_over(iterator)
             elif iterator is not self._iterator:
                 self._elsewhere += of.use is Use.TRAINS and self._loop.open is of and self._loop.learnt
                 if self._elsewhere > ALONE:
@@ -193,7 +193,7 @@ class Takeover:
         size = rank_and_size()[1] or 1
         return f"the training has {size} ranks; `tune` takes one" if size > 1 else None
 
-    def _take_over(self, iterator: Any, of: Iteration) -> None:
+    def _take_over(self, iterator: Any) -> None:
         if not self._claim():
             self._done = True
             return
