@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import WhyidleError
 from ..record.files import plain
@@ -20,9 +20,6 @@ from ..report.render import markdown
 from ..results.result import CELLS, STEPS, TABLES, Result
 from ..terminal.console import console, show_in, write_file, write_json
 from .options import add_full, number
-
-if TYPE_CHECKING:
-    from ..report.export.trace import RunTrace
 
 MOST_MB = 50.0
 MEGABYTES = number("is no size: give megabytes from 0.1 to 2000", 0.1, 2000)
@@ -38,8 +35,6 @@ class Format:
     """Makes it and puts it where the arguments say."""
     options: tuple[str, ...] = ()
     """Options that mean something here alone."""
-    is_of_all: bool = True
-    """Whether it needs all of the result read and analysed."""
     says_where: bool = False
     """Whether it says itself where it wrote."""
     check: Callable[[argparse.Namespace], None] | None = None
@@ -114,26 +109,23 @@ def _write_page(arguments: argparse.Namespace, result: Result) -> None:
     console().print(str(target), soft_wrap=True, markup=False, highlight=False)
 
 
-def _write_text(arguments: argparse.Namespace, text: str) -> None:
+def _write_markdown(arguments: argparse.Namespace, result: Result) -> None:
+    text = markdown(result.document())
     with opened(arguments.output) as file:
         file.write(text)
-
-
-def _refuse_terminal(what: str, file: str, arguments: argparse.Namespace) -> None:
-    if arguments.output in (None, STDOUT) and sys.stdout.isatty():
-        raise WhyidleError(f"{what} is not for reading on a terminal: name a file with -o {file}")
 
 
 def _check_trace(arguments: argparse.Namespace) -> None:
     if arguments.steps is not None and (arguments.from_s, arguments.to_s) != (None, None):
         raise WhyidleError("--steps and --from or --to name a stretch twice. Give one of them.")
-    _refuse_terminal("a trace", "trace.json.gz", arguments)
+    if arguments.output in (None, STDOUT) and sys.stdout.isatty():
+        raise WhyidleError("a trace is not for reading on a terminal: name a file with -o trace.json.gz")
 
 
 def _write_trace(arguments: argparse.Namespace, result: Result) -> None:
     from ..report.export.trace import about, stretch_of, tracks_of, write_trace
 
-    trace: RunTrace = result.export("trace")
+    trace = result.trace()
     most_bytes = int(arguments.most_mb * 1e6)
     stretch = stretch_of(trace, arguments.steps, arguments.from_s, arguments.to_s, most_bytes)
     tracks = tracks_of(trace, stretch)
@@ -226,11 +218,6 @@ FORMATS = {
     "trace": Format(_write_trace, ("from_s", "to_s", "steps", "most_mb"), check=_check_trace),
     "csv": Format(partial(_write_tables, "csv"), ("table",)),
     "parquet": Format(partial(_write_tables, "parquet"), ("table",), check=_check_parquet),
-    "markdown": Format(lambda given, of: _write_text(given, markdown(of.document()))),
-    "speedscope": Format(
-        lambda given, of: _write_text(given, of.export("speedscope")),
-        is_of_all=False,
-        check=partial(_refuse_terminal, "a profile", "run.speedscope.json.gz"),
-    ),
+    "markdown": Format(_write_markdown),
 }
 """All formats of `report`, by name."""

@@ -12,8 +12,8 @@ from pathlib import Path
 from ..errors import WhyidleError
 from ..record.files import plain
 from ..record.run import PAGES, refuse_recorded
-from ..report.plot import check_picture
-from ..results.result import PICTURES, Picture, Result
+from ..report.plot import PICTURES, Picture, check_picture
+from ..results.result import Result
 from ..terminal.console import write_file
 from .options import require_folder
 
@@ -45,8 +45,7 @@ def check(arguments: argparse.Namespace, made: Path | None = None) -> None:
 def check_of(arguments: argparse.Namespace, result: Result) -> None:
     """Refuse pictures that this result does not have."""
     for picture in asked(arguments):
-        if picture not in result.pictures:
-            raise picture.refused(result.undrawn(picture))
+        result.require_picture(picture)
 
 
 def draw(arguments: argparse.Namespace, result: Result) -> None:

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     price = cost_options.price_of(arguments)
     result = open_result(arguments.run_folders or [options.newest()], price)
     plot.check_of(arguments, result)
-    if form.is_of_all and arguments.table is None:
+    if arguments.table is None:
         with doing():
             result.read()
     form.write(arguments, result)

@@ -420,11 +420,29 @@ def _trace(axes: Axes, trace: UtilisationPanel) -> None:
     _title(axes, said, loc="right", fontsize=8.5)
 
 
-PICTURES: Mapping[str, Callable[[Comparison, dict[str, Any], str], Figure]] = {
-    "plot": _batch_sizes,
-    "trace_plot": lambda result, _, title: utilisation(traces_of(result), title),
-    "scaling_plot": _scaling,
-    "confusion_plot": _confusion,
-    "roofline_plot": _rooflines,
-}
-"""Name of a comparison's picture → what draws it, of the comparison, its setting and a title."""
+@dataclass(frozen=True)
+class Picture:
+    """A picture that some results can be drawn as."""
+
+    name: str
+    """Of its value among the arguments of commands."""
+    shows: str
+    draw: Callable[[Comparison, dict[str, Any], str], Figure]
+    """Draws that of a comparison, of its setting and a title."""
+
+    @property
+    def option(self) -> str:
+        """The option of commands that asks for it."""
+        return f"--{self.name.replace('_', '-')}"
+
+
+SIZES = Picture("plot", "time per sample by batch size", _batch_sizes)
+TRACES = Picture(
+    "trace_plot",
+    "the device's utilisation over time",
+    lambda result, _, title: utilisation(traces_of(result), title),
+)
+RANKS = Picture("scaling_plot", "speed-up by number of ranks", _scaling)
+CONFUSION = Picture("confusion_plot", "which class was taken for which on held-out data", _confusion)
+ROOFLINE = Picture("roofline_plot", "how near loaders come to the machine's limits", _rooflines)
+PICTURES = (SIZES, TRACES, RANKS, CONFUSION, ROOFLINE)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 from ..analyse.cells.comparison import Cell, Comparison, load
@@ -14,27 +14,26 @@ from ..analyse.cells.cost import COST_SCENARIO, SETTING, Price, place_of, settin
 from ..errors import WhyidleError
 from ..record.comparison import is_comparison, read_comparison
 from ..record.run import PAGE, is_run
-from ..report import plot
 from ..report.contract import comparison as compare_json
 from ..report.contract.encode import Content
 from ..report.document import Document
 from ..report.documents.comparison import comparison_document, comparison_title
 from ..report.export.cells import cells_table
 from ..report.export.table import Table
+from ..report.plot import PICTURES, Picture
 from .recordings import RecordedResult, recording_in
-from .result import CELLS, PICTURES, Picture, Result
+from .result import CELLS, Result
 
-
-def _drawn(picture: Picture, of: ComparisonResult, file: Path) -> None:
-    title = comparison_title(*of.loaded)
-    plot.save_picture(lambda: plot.PICTURES[picture.name](*of.loaded, title), file)
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class ComparisonResult(Result):
     """A table of loaders, batch sizes and whatever else differed."""
 
     what = "a comparison"
-    pictures = {each: partial(_drawn, each) for each in PICTURES}  # noqa: RUF012
+    formats = (*Result.formats, "csv", "parquet")
+    pictures = PICTURES
 
     def __init__(self, folder: Path, made: tuple[Comparison, dict[str, Any]] | None = None) -> None:
         """`made`: the comparison and its setting, where they need not be read from the folder."""
@@ -67,6 +66,9 @@ class ComparisonResult(Result):
 
         result, setting = self.loaded
         return compare_page.page(result, setting, {} if place is None else _links(result.cells, place))
+
+    def figure(self, picture: Picture) -> Figure:
+        return picture.draw(*self.loaded, comparison_title(*self.loaded))
 
     def members(self) -> Iterator[RecordedResult]:
         for folder in (self.folder / name for cell in read_comparison(self.folder)[1] for name in cell.runs):

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 from ..analyse.attached.attached import Attached, attached, is_attached
 from ..analyse.attached.causes import findings_of, verdict_of
 from ..analyse.causes.finding import Finding
 from ..analyse.cells import cost
 from ..analyse.ranks.figures import all_facts, processes
-from ..analyse.ranks.membership import ranks_of
 from ..analyse.run.analysis import Analysis, analyse
 from ..analyse.timeline.timeline import timelines
-from ..analyse.where.looks import looks_at, process_looks
 from ..errors import WhyidleError
 from ..record.run import Run, is_run, open_run
 from ..record.schema import STEP
@@ -25,18 +23,21 @@ from ..report.document import Document
 from ..report.documents.attached import attached_document
 from ..report.documents.cost import spent_line
 from ..report.documents.run import run_document, stand_in_of
-from ..report.export.speedscope import ProfiledProcess, speedscope_of
 from ..report.export.steps import steps_table
 from ..report.export.table import KINDS_OF_TABLES, Table, about_of, raw_table
-from ..report.plot import save_picture, trace_of, utilisation
-from .result import STEPS, TRACES, Result
+from ..report.plot import TRACES, Picture, trace_of, utilisation
+from .result import STEPS, Result
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from ..report.export.trace import RunTrace
 
 
 class RecordedResult(Result):
     """What run folders hold, however they were recorded."""
+
+    formats = (*Result.formats, "csv", "parquet")
 
     def __init__(self, runs: Sequence[Run]) -> None:
         """`runs`: of a job on several hosts each host's."""
@@ -50,18 +51,6 @@ class RecordedResult(Result):
     def read(self) -> None:
         """As of any result."""
         _ = self.analysis
-
-    profiled: Callable[[], Sequence[ProfiledProcess]]
-    """Gives the processes that train, with their stack samples."""
-    no_samples: ClassVar[str] = ": `whyidle report` says why."
-    """What is said where there are none."""
-
-    def speedscope(self) -> str:
-        """Give all stack samples with their times."""
-        made = speedscope_of(self.profiled())
-        if made is None:
-            raise WhyidleError(f"{self.folder} holds no stack samples{self.no_samples}")
-        return made
 
     def tables(self) -> Mapping[str, Callable[[], Table]]:
         raw = {name: partial(raw_table, name, self.runs) for name in KINDS_OF_TABLES}
@@ -96,11 +85,9 @@ class RunResult(RecordedResult):
     """A training that was recorded from within; its ranks may be in several folders."""
 
     what = "a run"
+    formats = (*RecordedResult.formats, "trace")
+    pictures = (TRACES,)
     instead = ". `whyidle compare RUN RUN` makes a comparison of runs"
-    no_samples = (
-        " of a training. `whyidle run` records them where the system allows it: `whyidle doctor` says whether it does "
-        "here."
-    )
 
     @classmethod
     def open(cls, folder: Path) -> Self | None:
@@ -118,28 +105,17 @@ class RunResult(RecordedResult):
         return run_page.page(self.analysis, self.runs, self._cost_line())
 
     def trace(self) -> RunTrace:
-        """Give what viewers of traces show."""
         from ..report.export.trace import trace_of
 
         self._require_steps()
         return trace_of(self.analysis, self.runs)
 
-    def profiled(self) -> Sequence[ProfiledProcess]:
-        ranks = ranks_of(self.runs)
-        if len(ranks) > 1:
-            return [
-                ProfiledProcess(each.run.folder, looks_at(each.run, each.writer), each.host, f"rank {each.rank}: ")
-                for each in ranks
-            ]
-        writer = self.runs[0].leading_writer()
-        return [ProfiledProcess(self.folder, None if writer is None else looks_at(self.runs[0], writer))]
-
-    def utilisation(self, file: Path) -> None:
+    def figure(self, picture: Picture) -> Figure:
         """Draw the device's utilisation; of several ranks, of the one whose figures are shown."""
         title = (self.analysis.info.get("device") or {}).get("title") or "device"
         generated = ", stand-in data" if stand_in_of(self.analysis) else ""
         traces = [trace_of(self.folder.name, self.analysis, self.folder)]
-        save_picture(lambda: utilisation(traces, f"{title}{generated}"), file)
+        return utilisation(traces, f"{title}{generated}")
 
     def _cost_line(self) -> str | None:
         spent = self._spent()
@@ -152,9 +128,6 @@ class RunResult(RecordedResult):
         facts = all_facts(self.analysis)
         known = len(facts) == len(processes(self.analysis))
         return cost.spent(self.price, self.analysis.duration_s, facts if known else [])
-
-    exports = {"trace": trace, "speedscope": RecordedResult.speedscope}  # noqa: RUF012
-    pictures = {TRACES: utilisation}  # noqa: RUF012
 
 
 class AttachedResult(RecordedResult):
@@ -193,20 +166,6 @@ class AttachedResult(RecordedResult):
         from ..report.page import attach_page
 
         return attach_page.page(self.runs[0], self.seen, self.verdict, self.findings)
-
-    def profiled(self) -> Sequence[ProfiledProcess]:
-        looks, trainers = self.seen.looks, self.seen.trainers
-        if looks is None:
-            return ()
-        whose = [f"process {each.pid}: " if each.rank is None else f"rank {each.rank}: " for each in trainers]
-        return [
-            ProfiledProcess(
-                self.folder, process_looks(looks, each.pid, each.by.tid), prefix=prefix if len(trainers) > 1 else ""
-            )
-            for each, prefix in zip(trainers, whose, strict=True)
-        ]
-
-    exports = {"speedscope": RecordedResult.speedscope}  # noqa: RUF012
 
 
 def recording_in(folder: Path) -> RecordedResult:

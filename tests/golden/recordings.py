@@ -61,7 +61,6 @@ def _markdown_and_page(folder: str) -> list[Output]:
 
 
 RUN = _two_forms("run")
-PROFILE = ("report", "run", "--format", "speedscope")
 TERMINAL = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
 MOST_FORMS = [
     *RUN,
@@ -79,7 +78,6 @@ ALL_FORMS = [
     Output("tables.json", ("report", "run", "--format", "csv", "-o", "tables/"), all_tables),
     Output("parquet.json", ("report", "run", "--format", "parquet", "-o", "parquet/"), all_parquet),
     Output("trace-4-steps.json", ("report", "run", "--format", "trace", "--steps", "20:23"), as_json),
-    Output("speedscope.json", PROFILE, as_short_json),
     Output("live.json", ("live", "run", "--once", "--json"), as_short_json),
     Output("live-80-colours.txt", ("live", "run", "--once"), as_text, TERMINAL),
     Output("live-ascii.txt", ("live", "run", "--once", "--ascii"), as_text),
@@ -89,7 +87,6 @@ ATTACHED = [
     *_markdown_and_page("run"),
     Output("host.json", ("report", "run", "--format", "csv", "--table", "host"), as_columns),
     Output("trace.json", ("report", "run", "--format", "trace"), as_trace),
-    Output("speedscope.txt", PROFILE, as_text),
 ]
 COMPARED = [
     *_two_forms("table"),

@@ -197,7 +197,7 @@ OUT = ("-o", "out")
 OF_RUN = (
     *(("report", "run"), ("report", "run", "--json"), ("report", "run", "--price", "2"), ("live", "run", "--once")),
     *(("report", "run", "--format", form) for form in ("html", "markdown", "csv")),
-    *(("report", "run", "--format", form, *OUT) for form in ("trace", "speedscope", "html")),
+    *(("report", "run", "--format", form, *OUT) for form in ("trace", "html")),
     *(("report", "run", "--format", "csv", "--table", name) for name in ("host", "batches", "events", "pauses")),
     ("report", "run", "--format", "csv", "-o", "tables/"),
     *(("live", "run", "--once", "--json"), ("diff", "run", "sound")),
@@ -218,7 +218,7 @@ OF_TUNING = tuple(
 OF_ATTACHED = (
     *(("report", "run"), ("report", "run", "--json"), ("live", "run", "--once"), ("live", "run", "--once", "--json")),
     *(("report", "run", "--format", form) for form in ("html", "markdown")),
-    *(("report", "run", "--format", "speedscope", *OUT), ("report", "run", "--format", "csv", "--table", "host")),
+    ("report", "run", "--format", "csv", "--table", "host"),
 )
 OF_HOSTS = (
     *(("report", "job"), ("report", "job", "--json"), ("report", "job/beta", "job/alpha")),

@@ -18,7 +18,7 @@ from whyidle.analyse.run.stall_breakdown import PARTS, TERMS, TOTAL
 from whyidle.analyse.statistics import Estimate
 from whyidle.errors import MissingExtra, WhyidleError
 from whyidle.report.document import Document, Sweep
-from whyidle.report.plot import PICTURES, check_picture, save_picture
+from whyidle.report.plot import SIZES, check_picture, save_picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 GROWING = {8: (4000, 300, 20, 0, 90, 40), 16: (4000, 1500, 22, 0, 60, 40), 32: (3900, 2900, 25, 0, 40, 40)}
@@ -52,7 +52,7 @@ def verdict(
 
 
 def drawn(loaders: dict[str, BatchVerdict], title: str, path: Path) -> None:
-    save_picture(lambda: PICTURES["plot"](Comparison((), loaders, ()), {}, title), path)
+    save_picture(lambda: SIZES.draw(Comparison((), loaders, ()), {}, title), path)
 
 
 def shown(found: BatchVerdict, width: int = 80, encoding: str = "utf-8") -> str:

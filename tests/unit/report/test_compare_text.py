@@ -15,7 +15,7 @@ from whyidle.analyse.cells.cost import Price, place_of, setting_of
 from whyidle.errors import WhyidleError
 from whyidle.report.documents.comparison import comparison_title
 from whyidle.report.page import compare_page
-from whyidle.report.plot import MOST_MATRICES, PICTURES, save_picture
+from whyidle.report.plot import CONFUSION, MOST_MATRICES, save_picture
 
 NETS = ("alexnet", "googlenet", "resnet50", "inception", "vgg")
 DATA = {"samples": 1200, "unit": "review", "stand_in": "the IMDb reviews"}
@@ -169,14 +169,14 @@ def test_confusion_is_a_panel_a_cell(planned: Planned, tmp_path: Path, cells: in
     cell = planned.cell(1, 9, results=(training_result(0.9, confusion=matrix),))
     several = compare([replace(cell, axes=cell.axes | {"net": f"net{n}"}) for n in range(cells)])
     # One more is the scale of colours.
-    panels = [axes for axes in PICTURES["confusion_plot"](several, NET_SETTING, "x").axes if axes.get_visible()]
+    panels = [axes for axes in CONFUSION.draw(several, NET_SETTING, "x").axes if axes.get_visible()]
     assert len(panels) == min(cells, MOST_MATRICES) + 1
     file = tmp_path / "confusion.png"
-    save_picture(lambda: PICTURES["confusion_plot"](several, NET_SETTING, "fashion-mnist"), file)
+    save_picture(lambda: CONFUSION.draw(several, NET_SETTING, "fashion-mnist"), file)
     with Image.open(file) as picture:
         assert min(picture.size) > 400
     with pytest.raises(WhyidleError, match="nothing to draw"):
-        PICTURES["confusion_plot"](compare([planned.cell(1, 9)]), NET_SETTING, "x")
+        CONFUSION.draw(compare([planned.cell(1, 9)]), NET_SETTING, "x")
 
 
 def test_markup_in_names_is_shown_and_not_obeyed(planned: Planned) -> None:

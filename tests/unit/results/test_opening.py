@@ -10,10 +10,11 @@ import pytest
 from golden.recordings import RECORDINGS
 from whyidle.commands.formats import FORMATS
 from whyidle.commands.main import main
+from whyidle.report.plot import PICTURES
 from whyidle.results.comparisons import ComparisonResult
 from whyidle.results.opening import kinds, open_result
 from whyidle.results.recordings import AttachedResult, RunResult
-from whyidle.results.result import PICTURES, Result
+from whyidle.results.result import Result
 from whyidle.results.tunings import TuningResult
 
 EXAMPLES: dict[type[Result], tuple[str, str]] = {
@@ -27,8 +28,8 @@ NO_STEPS = ("trace", "csv", "parquet")
 LACKS = {
     RunResult: (),
     AttachedResult: NO_STEPS,
-    TuningResult: (*NO_STEPS, "speedscope"),
-    ComparisonResult: ("trace", "speedscope"),
+    TuningResult: NO_STEPS,
+    ComparisonResult: ("trace",),
 }
 
 
