@@ -13,7 +13,7 @@ from ..analyse.causes.finding import Finding
 from ..analyse.cells import cost
 from ..analyse.ranks.figures import all_facts, processes
 from ..analyse.run.analysis import Analysis, analyse
-from ..analyse.timeline.timeline import timelines
+from ..analyse.timeline.timeline import Timeline, timelines
 from ..errors import WhyidleError
 from ..record.run import Run, is_run, open_run
 from ..record.schema import STEP
@@ -57,17 +57,10 @@ class RecordedResult(Result):
         return {STEPS: self._steps, **raw}
 
     def _steps(self) -> Table:
-        self._require_steps()
-        shown = timelines(self.analysis, self.runs)
-        if not shown:
-            raise WhyidleError(
-                f"{self.folder} has no step to show: the device had finished none. "
-                "`--table step_records` writes them as they were recorded."
-            )
-        return steps_table(shown, about_of(self.analysis.info))
+        return steps_table(self.timelines(), about_of(self.analysis.info))
 
-    def _require_steps(self) -> None:
-        """Require steps, as a trace or a table of steps needs them.
+    def timelines(self) -> list[Timeline]:
+        """Lay the steps out over time, as a trace or a table of steps has them: of each rank that has some.
 
         Raises:
             WhyidleError: the run was watched from outside, or trained nothing.
@@ -79,6 +72,12 @@ class RecordedResult(Result):
             raise WhyidleError(
                 f"{self.folder} holds no step: nothing was trained, or whyidle did not see it. {way_out}"
             )
+        if not (shown := timelines(self.analysis, self.runs)):
+            raise WhyidleError(
+                f"{self.folder} has no step to show: the device had finished none. "
+                "`--format csv --table step_records` writes them as they were recorded."
+            )
+        return shown
 
 
 class RunResult(RecordedResult):
@@ -107,8 +106,7 @@ class RunResult(RecordedResult):
     def trace(self) -> RunTrace:
         from ..report.export.trace import trace_of
 
-        self._require_steps()
-        return trace_of(self.analysis, self.runs)
+        return trace_of(self.timelines(), self.analysis, self.runs)
 
     def figure(self, picture: Picture) -> Figure:
         """Draw the device's utilisation; of several ranks, of the one whose figures are shown."""

@@ -67,7 +67,7 @@ def test_steps_that_the_device_never_finished_are_in_their_records_alone(
     for path in Path(run).glob("event-*.rec"):
         path.unlink()
     said = mistaken(capsys, "report", run, "--format", "csv")
-    assert "the device had finished none. `--table step_records` writes them as they were recorded" in said
+    assert "the device had finished none. `--format csv --table step_records` writes them as they were recorded" in said
     assert report(run, "--format", "csv", "-o", f"{tmp_path / 'all'}/") == 0
     assert "steps is left out: " in capsys.readouterr().err
     assert {path.stem for path in (tmp_path / "all").iterdir()} == {"step_records", "spans"}

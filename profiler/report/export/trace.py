@@ -9,13 +9,14 @@ will take is estimated from how many records lie in it; the writer's own limit h
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from heapq import merge
 from itertools import repeat
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TextIO
 
 import numpy as np
@@ -24,7 +25,7 @@ import numpy.typing as npt
 from ...analyse.intervals import clip
 from ...analyse.ranks.membership import RankProcess, ranks_of
 from ...analyse.run.analysis import Analysis
-from ...analyse.timeline.timeline import Timeline, rate, timelines
+from ...analyse.timeline.timeline import Timeline, rate
 from ...errors import WhyidleError
 from ...record.files import plain
 from ...record.reader import Records, measured
@@ -75,15 +76,15 @@ class Tracks:
 
 
 def complete(
-    pid: int, tid: int, begin_ns: int, end_ns: int, name: str, args: Mapping[str, Any] | None = None, category: str = ""
+    pid: int, tid: int, begin_ns: int, end_ns: int, name: str, told: Iterable[tuple[str, Any]] = (), kind: str = ""
 ) -> Event:
-    """Make a slice. Of `args` what was not measured is left out; texts cannot act on a terminal."""
+    """Make a slice. Of what is `told` of it, what was not measured is left out; texts cannot act on a terminal."""
     event: Event = {"ph": "X", "pid": pid, "tid": tid, "ts": begin_ns / 1000, "dur": (end_ns - begin_ns) / 1000}
     event["name"] = str(plain(name))
-    if category:
-        event["cat"] = category
-    if args:
-        event["args"] = {name: plain(value) for name, value in args.items() if value is not None}
+    if kind:
+        event["cat"] = kind
+    if args := {name: plain(value) for name, value in told if value is not None}:
+        event["args"] = args
     return event
 
 
@@ -147,18 +148,8 @@ class RunTrace:
     analysis: Analysis
 
 
-def trace_of(analysis: Analysis, runs: Sequence[Run]) -> RunTrace:
-    """Gather what a trace can show. `runs`: those that were analysed.
-
-    Raises:
-        WhyidleError: no step was recorded, so there is no axis to lay anything out on.
-    """
-    shown = timelines(analysis, runs)
-    if not shown:
-        raise WhyidleError(
-            f"{runs[0].folder} holds no step that the device has finished, so there is no trace. "
-            "Export the recorded steps with `--format csv --table step_records`, the samples with `--table host`."
-        )
+def trace_of(shown: Sequence[Timeline], analysis: Analysis, runs: Sequence[Run]) -> RunTrace:
+    """Gather what a trace can show. `shown`: the timelines, at least one, of the runs that were analysed."""
     processes = {process.rank: process for process in ranks_of(runs)}
     # One that is alone is rank 0 of its timeline, whatever its launcher called it.
     alone = next(iter(processes.values()))
@@ -297,6 +288,7 @@ _OUTSIDE = {
     EventKind.COMPILE: "torch's compiler",
 }
 _INSTANTS = {
+    EventKind.EPOCH_BEGIN: "epoch {} begins",
     EventKind.TRAINING_BEGIN: "training begins",
     EventKind.TRAINING_END: "training ends",
     EventKind.ALLOCATOR_RETRIES: "the allocator freed its caches",
@@ -327,7 +319,10 @@ _OF_BATCH = {
     "waited_for_cpu_ms": ("run_queue_ns", 1e6),
     "idle_before_ms": ("idle_ns", 1e6),
     "slowest_sample_ms": ("slowest_ns", 1e6),
+    "slowest_file": ("slowest_name", 0),
 }
+Fields = Mapping[str, tuple[str, float]]
+"""What a slice says: name → field of its record, and what to divide it by; 0: it is the number of a name."""
 Counter = tuple[str, str, str, float, bool]
 """Name, unit, field of the sample, what to divide it by; and whether the field is a sum that rises, shown as its rate a
 second."""
@@ -354,21 +349,6 @@ HOST_COUNTERS: tuple[Counter, ...] = (
     ("threads waiting for a CPU", "threads", "run_queue_ns", 1e9, True),
     ("read from storage", "MB/s", "read_storage_bytes", 1e6, True),
 )
-READY = ("finished batches waiting", "batches")
-Fields = Mapping[str, tuple[str, float]]
-"""What a slice says: name → field of its record, and what to divide it by."""
-
-
-def _args(record: Any, fields: Fields) -> dict[str, Any]:
-    """What was measured of these fields."""
-    known = {shown: (int(record[name]), scale) for shown, (name, scale) in fields.items()}
-    return {
-        shown: value if scale == 1 else value / scale
-        for shown, (value, scale) in known.items()
-        if value != NOT_MEASURED
-    }
-
-
 BLOCK = 4096
 
 
@@ -376,14 +356,6 @@ def _rows_of(records: Records) -> Callable[[int], Any]:
     """Give what reads a record, many of them at once: they are kept by column, and are asked for nearly in order."""
     block = lru_cache(2)(lambda number: np.asarray(records[number * BLOCK : (number + 1) * BLOCK]))
     return lambda i: block(i // BLOCK)[i % BLOCK]
-
-
-def _of_a_step(what: str, record: Any) -> str:
-    return f"{what}: step {int(record['step'])}"
-
-
-def _nothing(_: Any) -> dict[str, Any]:
-    return {}
 
 
 class _Scene:
@@ -407,7 +379,13 @@ class _Scene:
         self._steps(host, steps)
         self._on_host(host)
         self._instants(host, steps)
-        self._counter(host, self.steps["fetch_begin_ns"], measured(self.steps["queue_ready"]), *READY)
+        self._counter(
+            host,
+            self.steps["fetch_begin_ns"],
+            measured(self.steps["queue_ready"]),
+            "finished batches waiting",
+            "batches",
+        )
         self._on_device(host if kind == "cpu" else tracks.track(f"{who}device ({title})"))
         if len(self.timeline.lanes.batches):
             self._flows(host, steps, self._loader(tracks.track(f"{who}loader")))
@@ -432,6 +410,12 @@ class _Scene:
                     shown = f"device {number}: {name}" if of_device else name
                     self._counter(pid, mine["t_ns"], measured(mine[field_]), shown, unit, scale, rises)
 
+    def _told(self, record: Any, fields: Fields) -> Iterator[tuple[str, Any]]:
+        """Give what was measured of these fields."""
+        for shown, (name, scale) in fields.items():
+            if (value := int(record[name])) != NOT_MEASURED:
+                yield shown, value if scale == 1 else value / scale if scale else self.names.get(value)
+
     def shifted(self, stamps: Stamps) -> Stamps:
         """Put measured stamps on the trace's axis, whose zero nothing is before."""
         moved: Stamps = np.maximum(0, np.where(stamps == NOT_MEASURED, 0, stamps) + self.offset_ns)
@@ -452,14 +436,14 @@ class _Scene:
         records: Records,
         stamps: tuple[str, str],
         label: Callable[[Any], str],
-        args: Callable[[Any], dict[str, Any]] = _nothing,
+        fields: Fields = MappingProxyType({}),
         inside: npt.NDArray[np.bool_] | None = None,
     ) -> tuple[Stamps, Stamps, Stamps]:
         """Add complete events: on one track, or on as many as it takes that none overlap.
 
         Args:
             stamps: fields between whose stamps a slice lies.
-            label, args: the slice's name and what else it says, of its record.
+            label, fields: the slice's name and what else it says, of its record.
             inside: which records are shown; `None`: those that reach into the stretch.
 
         Returns:
@@ -475,7 +459,8 @@ class _Scene:
 
         def make(i: int) -> Iterator[Event]:
             record = at(i)
-            yield complete(pid, int(threads[i]), int(begin[i]), int(end[i]), label(record), args(record))
+            told = self._told(record, fields)
+            yield complete(pid, int(threads[i]), int(begin[i]), int(end[i]), label(record), told)
 
         self.tracks.add(begin, make)
         return threads, begin, end
@@ -509,10 +494,8 @@ class _Scene:
         for name, of_step in fields.items():
             calls[name] = copied[of_step]
         calls = np.concatenate((calls, np.asarray(pauses[self.covers(pauses["begin_ns"], pauses["end_ns"])])))
-        moved = partial(_args, fields={"step": ("step", 1), "bytes": ("amount_bytes", 1)})
-        self._slices(
-            pid, "calls that wait or copy", calls, SPAN_NS, lambda c: _CALLS.get(int(c["what"]), "call"), moved
-        )
+        told = {"step": ("step", 1), "bytes": ("amount_bytes", 1)}
+        self._slices(pid, "calls that wait or copy", calls, SPAN_NS, lambda c: _CALLS.get(int(c["what"]), "call"), told)
         unnamed = "phase without a name"
         lasting: tuple[tuple[str, Collection[int], Callable[[Any], str]], ...] = (
             ("garbage collection", (EventKind.GARBAGE,), lambda _: "garbage collection"),
@@ -544,8 +527,8 @@ class _Scene:
             ("pauses within steps", timeline.pauses, device, "pause", {}),
         ]
         for title, records, stamps, name, amount in [] if on_processor else at_work:
-            args = partial(_args, fields={"step": ("step", 1), **amount})
-            self._slices(pid, title, records, stamps, partial(_of_a_step, name), args)
+            label = partial("{0}: step {1[step]}".format, name)
+            self._slices(pid, title, records, stamps, label, {"step": ("step", 1), **amount})
         work = self.rank.spans
         work = work[self.covers(work["begin_ns"], work["end_ns"])]
         for stream in np.unique(work["stream"]).tolist():
@@ -563,7 +546,7 @@ class _Scene:
 
         def make(i: int) -> Iterator[Event]:
             step, cursor = at(i), int(begin[i])
-            told = _args(step, _OF_STEP)
+            told = self._told(step, _OF_STEP)
             yield complete(pid, tid, cursor, int(end[i]), f"step {int(step['step'])}", told, "step")
             for name, starts, stops in _PHASES:
                 stop = next((int(step[each]) for each in stops if step[each] != NOT_MEASURED), None)
@@ -571,20 +554,18 @@ class _Scene:
                     continue
                 low, high = max(int(step[starts]) + self.offset_ns, cursor), min(stop + self.offset_ns, int(end[i]))
                 if high >= low:
-                    yield complete(pid, tid, low, high, name, None, "phase")
+                    yield complete(pid, tid, low, high, name, kind="phase")
                     cursor = high
 
         self.tracks.add(begin, make)
 
     def _instants(self, pid: int, tid: int) -> None:
         events = self.timeline.events
-        moments = [(self.timeline.begin_ns, "the warm-up ends: reports count from here")]
-        for event in events[np.isin(events["what"], [EventKind.EPOCH_BEGIN, *_INSTANTS])]:
-            what, value = int(event["what"]), int(event["value"])
-            name = f"epoch {value} begins" if what == EventKind.EPOCH_BEGIN else _INSTANTS[what]
-            moments.append((int(event["t_ns"]), name))
-        moments = [(max(0, stamp + self.offset_ns), name) for stamp, name in moments]
-        moments = [(at, name) for at, name in moments if self.low <= at < self.high]
+        told = events[np.isin(events["what"], list(_INSTANTS))][["t_ns", "what", "value"]].tolist()
+        stamped = [(at, _INSTANTS[what].format(value)) for at, what, value in told]
+        stamped.append((self.timeline.begin_ns, "the warm-up ends: reports count from here"))
+        shifted = ((max(0, stamp + self.offset_ns), name) for stamp, name in stamped)
+        moments = [(at, name) for at, name in shifted if self.low <= at < self.high]
 
         def make(i: int) -> Iterator[Event]:
             at, name = moments[i]
@@ -604,16 +585,13 @@ class _Scene:
         def label(batch: Any) -> str:
             return "batch" if batch["step"] == NOT_MEASURED else f"batch of step {int(batch['step'])}"
 
-        def args(batch: Any) -> dict[str, Any]:
-            return {**_args(batch, _OF_BATCH), "slowest_file": self.names.get(int(batch["slowest_name"]))}
-
         for worker in np.unique(batches["worker"]).tolist():
             mine, title = batches[batches["worker"] == worker], f"worker {worker}"
             if self.timeline.facts.made_in_training:
                 title = "batches prepared in the training process"
             elif worker == NOT_MEASURED:
                 title = "loader"
-            drawn = self._slices(pid, title, mine, SPAN_NS, label, args, np.ones(len(mine), dtype=bool))
+            drawn = self._slices(pid, title, mine, SPAN_NS, label, _OF_BATCH, np.ones(len(mine), dtype=bool))
             rows = zip(mine["step"].tolist(), *(each.tolist() for each in drawn), strict=True)
             made |= {step: (pid, tid, low, high) for step, tid, low, high in rows if step != NOT_MEASURED}
         held = np.zeros(len(lanes.batches), BATCH.dtype)
@@ -625,7 +603,7 @@ class _Scene:
             held[held["end_ns"] > held["begin_ns"]],
             SPAN_NS,
             lambda batch: f"the batch of step {int(batch['step'])} holds up later ones",
-            partial(_args, fields={"worker": ("worker", 1)}),
+            {"worker": ("worker", 1)},
         )
         return made
 
@@ -649,7 +627,7 @@ class _Scene:
             if leaves > arrives:
                 return
             if (low := max(end, int(begins[i]))) == end:
-                yield complete(pid, tid, low, arrives + 1, "hand-over", None, "phase")
+                yield complete(pid, tid, low, arrives + 1, "hand-over", kind="phase")
             told = {"cat": "batch", "name": "batch", "id": number + i}
             yield {"ph": "s", "pid": from_pid, "tid": from_tid, "ts": leaves / 1000, **told}
             yield {"ph": "f", "bp": "e", "pid": pid, "tid": tid, "ts": arrives / 1000, **told}

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.crafted import add, add_events, amend
-from whyidle.analyse.run.analysis import analyse
 from whyidle.errors import WhyidleError
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, open_run, update_run
@@ -28,10 +27,10 @@ from whyidle.report.export.trace import (
     about,
     lanes_of,
     stretch_of,
-    trace_of,
     tracks_of,
     write_trace,
 )
+from whyidle.results.recordings import RunResult
 from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
 
 Event = dict[str, Any]
@@ -85,8 +84,7 @@ def check(events: list[Event]) -> None:
 
 
 def opened(folder: Path, *others: Path) -> RunTrace:
-    runs = [open_run(each) for each in (folder, *others)]
-    return trace_of(analyse(*runs), runs)
+    return RunResult([open_run(each) for each in (folder, *others)]).trace()
 
 
 def written(trace: RunTrace, stretch: Stretch, most_bytes: int = 50_000_000) -> tuple[dict[str, Any], Written]:
@@ -239,9 +237,8 @@ def test_no_stretch_is_told(fed: Path, since_s: float | None, until_s: float | N
 
 
 def test_steps_that_were_not_recorded_cannot_be_laid_out(tmp_path: Path, fed: Path) -> None:
-    run = open_run(create_run(tmp_path / "empty", {}))
-    with pytest.raises(WhyidleError, match="holds no step that the device has finished"):
-        trace_of(analyse(run), [run])
+    with pytest.raises(WhyidleError, match="holds no step: nothing was trained"):
+        opened(create_run(tmp_path / "empty", {}))
     with pytest.raises(WhyidleError, match="no step from 700 to 800 was recorded; there are steps 0 to 99"):
         stretch_of(opened(fed), (700, 800), None, None, 0)
 
