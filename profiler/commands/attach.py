@@ -10,7 +10,6 @@ import time
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
@@ -61,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     status = terminal.status("", spinner="line") if terminal.is_terminal else None
     try:
         with status or nullcontext():
-            tell = _Teller(target, folder, arguments.duration, terminal, status)
+            tell = _Teller(target, folder, arguments.duration, status)
             record(target, folder, arguments.rate, arguments.duration, tell)
     except BaseException:
         if new and folder.exists() and not any(folder.iterdir()):
@@ -80,17 +79,15 @@ def run(arguments: argparse.Namespace) -> int:
 class _Teller:
     """One line that is drawn again on a terminal, a line every few seconds elsewhere."""
 
-    def __init__(
-        self, target: Target, folder: Path, seconds: float | None, terminal: Console, status: Status | None
-    ) -> None:
-        self._target = target
-        self._folder = folder
-        self._seconds = seconds
-        self._terminal = terminal
-        self._status = status
-        self._next = 0.0
+    def __init__(self, target: Target, folder: Path, seconds: float | None, status: Status | None) -> None:
+        self._folder, self._status = folder, status
+        name = plain(target.name).replace("\n", "?")
+        self._what = f"observing {target.pid} ({name})"
+        self._until = " (Ctrl-C ends it and reports)" if seconds is None else f" of {seconds:g} s"
         self._shares = ""
-        self._summing = Cadence(round(PLAIN_SECONDS * NS_PER_S), time.monotonic_ns() + FIRST_NS, SUMMING_OF_CPU)
+        begin_ns = time.monotonic_ns()
+        self._summing = Cadence(round(PLAIN_SECONDS * NS_PER_S), begin_ns + FIRST_NS, SUMMING_OF_CPU)
+        self._telling = Cadence(round((LINE_SECONDS if status else PLAIN_SECONDS) * NS_PER_S))
 
     def __call__(self, progress: Progress) -> None:
         now_ns = time.monotonic_ns()
@@ -103,17 +100,11 @@ class _Teller:
             parts = [f"{name} {100 * part:.0f} %" for name, part in shares.items() if part >= 0.01]
             self._shares = f"; so far {', '.join(parts[:4])}" if parts else "; no training seen yet"
             self._summing.cost(now_ns, time.thread_time_ns() - begin)
-        now = time.monotonic()
-        if now < self._next:
+        if not self._telling.due(now_ns):
             return
-        self._next = now + (LINE_SECONDS if self._status else PLAIN_SECONDS)
-        if self._status is not None:
-            self._status.update(escape(self._line(progress)))
-        else:
-            print(f"whyidle: {self._line(progress)}", file=sys.stderr, flush=True)
-
-    def _line(self, progress: Progress) -> str:
-        until = " (Ctrl-C ends it and reports)" if self._seconds is None else f" of {self._seconds:g} s"
         number = f"{progress.processes} process{'' if progress.processes == 1 else 'es'}"
-        name = plain(self._target.name).replace("\n", "?")
-        return f"observing {self._target.pid} ({name}), {number}, {progress.seconds:.0f} s{until}{self._shares}"
+        line = f"{self._what}, {number}, {progress.seconds:.0f} s{self._until}{self._shares}"
+        if self._status is not None:
+            self._status.update(escape(line))
+        else:
+            print(f"whyidle: {line}", file=sys.stderr, flush=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -12,9 +11,6 @@ from ..errors import WhyidleError
 from ..report.words.figures import counted
 from ..terminal.console import console, write_json
 from .options import count
-
-if TYPE_CHECKING:
-    from whyidle.scenarios.scenario import Scenario
 
 COUNTS = ("samples", "unit", "stand_in")
 """Facts about data that get words of their own."""
@@ -41,7 +37,16 @@ def run(arguments: argparse.Namespace) -> int:
         raise WhyidleError("name a folder: --out DIR makes the data there, --check DIR checks the data there.")
     folder: Path = arguments.out or arguments.check
     if arguments.out is not None:
-        _make(chosen, arguments)
+        target = console(stderr=True)
+        columns = (TextColumn("making data"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=target, disable=not target.is_terminal) as bar:
+            task = bar.add_task("", total=arguments.images)
+            chosen.make_data(
+                folder,
+                arguments.images,
+                arguments.seed,
+                lambda done, of: bar.update(task, completed=done, total=of),
+            )
     data = chosen.open_data(DataRequest(folder=folder, net=net, store=chosen.stores[0]))
     facts, problems = data.describe(), list(data.notices())
     if arguments.json:
@@ -62,19 +67,6 @@ def run(arguments: argparse.Namespace) -> int:
     for line in (*lines, *(f"  {problem}" for problem in (stand_in, *problems) if problem)):
         console().print(line, markup=False, soft_wrap=True)
     return 0
-
-
-def _make(chosen: Scenario, arguments: argparse.Namespace) -> None:
-    target = console(stderr=True)
-    columns = (TextColumn("making data"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=target, disable=not target.is_terminal) as bar:
-        task = bar.add_task("", total=arguments.images)
-        chosen.make_data(
-            arguments.out,
-            arguments.images,
-            arguments.seed,
-            lambda done, of: bar.update(task, completed=done, total=of),
-        )
 
 
 def _said(value: object) -> str:

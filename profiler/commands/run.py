@@ -96,17 +96,6 @@ def run(arguments: argparse.Namespace) -> int:
     figures = Figures(folder, arguments.prometheus)
     new = not os.path.lexists(folder)
     create_run(folder, {"command": command})
-    stacks = StackOptions(0.0) if arguments.stacks == "off" else StackOptions()
-    stacks = replace(stacks, source=not arguments.no_source, within=arguments.stacks == "auto")
-    settings = environment(folder, os.environ, {"stacks": asdict(stacks)})
-
-    def note(code: int, revision: CodeRevision) -> None:
-        status = "ok" if code == 0 else "stopped" if code in (-2, -15, 130, 143) else "failed"
-        # What went wrong, the program itself has said.
-        error = None if code == 0 else f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-        ended = {"status": status, "error": error, "exit_code": code}
-        update_run(folder, {"ended": ended, CODE: revision.found()})
-
     lacks = f"no report; `whyidle report {folder}` makes one"
     ended: list[int] = []
 
@@ -115,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
             _report(folder, arguments.json, arguments.full, figures)
 
     try:
-        _record(folder, command, settings, arguments, stacks, figures, note, ended)
+        _record(folder, command, arguments, figures, ended)
         with _in_a_line(lacks):
             if ended[0] == 0 and (files := read_image_files(folder)):
                 _decode(folder, files)
@@ -165,27 +154,24 @@ def _in_a_line(what: str) -> Iterator[None]:
 
 
 def _record(
-    folder: Path,
-    command: list[str],
-    settings: dict[str, str],
-    arguments: argparse.Namespace,
-    stacks: StackOptions,
-    figures: Figures,
-    note: Callable[[int, CodeRevision], None],
-    ended: list[int],
+    folder: Path, command: list[str], arguments: argparse.Namespace, figures: Figures, ended: list[int]
 ) -> None:
-    """Run the command to its end.
-
-    Args:
-        note: records how the command ended.
-        ended: gets what it returned, before a signal can raise anything.
-    """
+    """Run the command to its end. `ended` gets what it returned, before a signal can raise anything."""
+    stacks = StackOptions(0.0) if arguments.stacks == "off" else StackOptions()
+    stacks = replace(stacks, source=not arguments.no_source, within=arguments.stacks == "auto")
+    settings = environment(folder, os.environ, {"stacks": asdict(stacks)})
     view = Beside(folder) if arguments.live and not arguments.no_live else None
     around_stops = view.away if view else nullcontext
     with view or nullcontext(), CodeRevision(command) as revision, child.Signals(around_stops) as signals:
         if not (arguments.no_live or arguments.json):
             _say(f"whyidle: recording into {folder}; {view.how if view else TO_WATCH}")
         process = child.start(command, settings, signals)
+
+        def note(code: int) -> None:
+            status = "ok" if code == 0 else "stopped" if code in (-2, -15, 130, 143) else "failed"
+            # What went wrong, the program itself has said.
+            error = None if code == 0 else f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            update_run(folder, {"ended": {"status": status, "error": error, "exit_code": code}, CODE: revision.found()})
 
         def over(code: int) -> None:
             end_looks()
@@ -195,7 +181,7 @@ def _record(
                 if sampler.error:
                     Notices(folder / TRAINING_NOTICES)(sampler.error)
             with _in_a_line("how the command ended is not recorded"):
-                note(code, revision)
+                note(code)
 
         # Whatever is raised from here on: the command goes on, and we end as it does.
         try:
@@ -209,7 +195,7 @@ def _record(
                     ended.append(child.wait(process, signals, over))
             except BaseException:
                 ended.append(child.wait(process, signals))
-                note(ended[0], revision)
+                note(ended[0])
         except BaseException:
             ended.append(child.wait(process, signals))
 

@@ -426,6 +426,21 @@ def others_section(findings: Iterable[Finding], now: float | None) -> Iterator[B
     yield Space()
 
 
+def finding_sections(
+    verdict: Finding, others: Sequence[Finding], now: float | None, between: Iterable[Block] = ()
+) -> Iterator[Block]:
+    """Show all that is known of a verdict, then what else was found. `between`: stands before the evidence."""
+    if verdict.where:
+        yield from code_section(verdict.where)
+    if verdict.next:
+        yield from changes_section(verdict.next, now)
+    yield from between
+    if any(item.value is not None for item in verdict.evidence):
+        yield from evidence_section(verdict.evidence)
+    if others:
+        yield from others_section(others, now)
+
+
 def quality_section(notes: Iterable[str], said: str | None = None) -> Iterator[Block]:
     """Say how far a recording can be trusted. `said`: how much was recorded, and at what cost."""
     yield Heading("Quality of the measurement")

@@ -12,8 +12,8 @@ import pytest
 
 from support.crafted import amend
 from support.runs import mistaken
-from whyidle.commands.formats import TABLE_FILES
 from whyidle.commands.main import main
+from whyidle.commands.report import TABLE_FILES
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, update_run

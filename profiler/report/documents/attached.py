@@ -24,11 +24,8 @@ from ..document import (
     Words,
     brief_actions,
     brief_quality,
-    changes_section,
-    code_section,
-    evidence_section,
+    finding_sections,
     line,
-    others_section,
     quality_section,
     section,
     table,
@@ -115,14 +112,8 @@ def _blocks(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> 
 
 def further(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Iterator[Block]:
     """What stands below the verdict and the shares of the time."""
-    if verdict.where:
-        yield from code_section(verdict.where)
-    if verdict.next:
-        yield from changes_section(verdict.next, None)
-    if any(item.value is not None for item in verdict.evidence):
-        yield from evidence_section(map(_whole, verdict.evidence))
-    if others := [found for found in findings if found is not verdict]:
-        yield from others_section(others, None)
+    others = [found for found in findings if found is not verdict]
+    yield from finding_sections(replace(verdict, evidence=tuple(map(_whole, verdict.evidence))), others, None)
     yield from _processes(seen)
     yield from _device(seen)
     yield Heading("What cannot be known from outside")

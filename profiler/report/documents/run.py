@@ -33,12 +33,9 @@ from ..document import (
     Title,
     brief_actions,
     brief_quality,
-    changes_section,
-    code_section,
     emulated_device,
-    evidence_section,
+    finding_sections,
     line,
-    others_section,
     quality_section,
     section,
     table,
@@ -121,20 +118,8 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
             title += f", averaged over {len(analysis.job.ranks)} ranks"
         step_ms, bar = facts.parts.wall_ns / facts.window.count / 1e6, facts.window.count >= FEW_STEPS
         yield from time_section(title, time_parts(analysis, facts), step_ms, bar, time_remarks(analysis, facts))
-    if verdict.where:
-        yield from code_section(verdict.where)
-    if verdict.next:
-        yield from changes_section(verdict.next, now)
-    if (stages := verdict.stages) is not None:
-        rows = table(stage_rows(stages), LEFT, RIGHT, LEFT, LEFT, indent=1)
-        yield from section(f"Stages, of {stages.time}", rows)
-    if (decoding := ImageDecoding.of(analysis.info)) is not None:
-        timed = None if facts is None or facts.loader is None else facts.loader.timed
-        yield from (Paragraph(decoding_words(decoding, now, verdict.stages, timed)), Space())
-    if verdict.evidence:
-        yield from evidence_section(verdict.evidence)
-    if others := [found for found in analysis.findings if found is not verdict]:
-        yield from others_section(others, now)
+    others = [found for found in analysis.findings if found is not verdict]
+    yield from finding_sections(verdict, others, now, _stages(analysis, now))
     if analysis.ranks:
         yield from section("Ranks", *under(ranks_blocks(analysis)))
         if analysis.job is not None:
@@ -147,6 +132,16 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
     else:
         yield from _machine(analysis)
     yield from quality_section(analysis.notes, _quality(analysis)[0])
+
+
+def _stages(analysis: Analysis, now: float | None) -> Iterator[Block]:
+    """What the time of the verdict went into, and how fast this machine decodes the images."""
+    if (stages := analysis.verdict.stages) is not None:
+        rows = table(stage_rows(stages), LEFT, RIGHT, LEFT, LEFT, indent=1)
+        yield from section(f"Stages, of {stages.time}", rows)
+    if (decoding := ImageDecoding.of(analysis.info)) is not None:
+        timed = None if analysis.facts is None else analysis.facts.loader.timed
+        yield from (Paragraph(decoding_words(decoding, now, stages, timed)), Space())
 
 
 def headline(analysis: Analysis) -> str:

@@ -10,21 +10,20 @@ from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...analyse.speedup import Speedup
 from ...record.tuning import LoaderSettings
 
+_DEFAULTS = {
+    "batch_size": None,
+    "prefetch_factor": 2,
+    "pin_memory": False,
+    "in_order": True,
+    "persistent_workers": False,
+}
+"""Setting of a DataLoader → what it is where nothing is given."""
+
 
 def arguments(settings: LoaderSettings) -> dict[str, str]:
     """As a DataLoader takes them; those that stand for its defaults are left out, `num_workers` never."""
-    given = {"num_workers": str(settings.num_workers)}
-    if settings.batch_size is not None:
-        given["batch_size"] = str(settings.batch_size)
-    if settings.prefetch_factor not in (None, 2):
-        given["prefetch_factor"] = str(settings.prefetch_factor)
-    if settings.pin_memory:
-        given["pin_memory"] = "True"
-    if not settings.in_order:
-        given["in_order"] = "False"
-    if settings.persistent_workers:
-        given["persistent_workers"] = "True"
-    return given
+    given = {name: getattr(settings, name) for name in ("num_workers", *_DEFAULTS)}
+    return {name: str(value) for name, value in given.items() if value not in (None, _DEFAULTS.get(name))}
 
 
 NOT_MEASURED = "n/a"
@@ -111,22 +110,13 @@ def factor(factor: float) -> str:
     return f"{factor:.2f}" if factor < 2 else f"{factor:.1f}"
 
 
-def _try(change: Next) -> str:
-    """That it is not known whether anything is gained."""
-    return "; it may gain nothing, so try it" if change.speedup is not None and change.speedup.to_try else ""
-
-
 def prediction(change: Next, now: float | None) -> str:
     """What is expected of a change, to follow its sentence; `now`: samples/s."""
+    unsure = "; it may gain nothing, so try it" if change.speedup is not None and change.speedup.to_try else ""
     if now is None or change.high is None:
-        return "" if change.speedup is None else f": {speedup(change.speedup)}{_try(change)}"
+        return "" if change.speedup is None else f": {speedup(change.speedup)}{unsure}"
     rate = change.predicted_samples_per_s
     if rate is None:
-        return f": at most {_rate(change.high)} samples/s, {change.high / now:.2f}× as many as now"
+        return f": at most {three(change.high)} samples/s, {change.high / now:.2f}× as many as now"
     times = _faster(rate / now, (change.low or now) / now, change.high / now)
-    return f": {times}, about {_rate(rate)} samples/s{_try(change)}"
-
-
-def _rate(samples_per_s: float) -> str:
-    """In three digits at least, so that an interval does not read as none."""
-    return f"{samples_per_s:.{0 if samples_per_s >= 100 else 1 if samples_per_s >= 10 else 2}f}"
+    return f": {times}, about {three(rate)} samples/s{unsure}"

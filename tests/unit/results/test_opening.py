@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from golden.recordings import RECORDINGS
-from whyidle.commands.formats import FORMATS
 from whyidle.commands.main import main
+from whyidle.commands.report import FORMATS
 from whyidle.report.plot import PICTURES
 from whyidle.results.comparisons import ComparisonResult
 from whyidle.results.opening import kinds, open_result
