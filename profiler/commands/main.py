@@ -48,12 +48,6 @@ def _unknown(arguments: argparse.Namespace, unknown: Sequence[str]) -> str:
     return f"unrecognized arguments: {' '.join(unknown)}{'.' if near or after else ''}{near}{after}"
 
 
-def _overview() -> str:
-    """Each verb with what it does and an example, for who gives none."""
-    verbs = (f"  {verb.name:10} {verb.help.partition(chr(10))[0]}\n{'':13}{verb.example}\n" for verb in VERBS)
-    return f"{parser('').description}\n\n{''.join(verbs)}"
-
-
 def parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all verbs. `only`: the one whose options will be asked for; `None`: all of them may be."""
     top = _Parser(
@@ -90,7 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     words = list(sys.argv[1:] if argv is None else argv)
     if not words:
-        print(f"{_overview()}\n`whyidle VERB --help` explains a verb.")
+        verbs = (f"  {verb.name:10} {verb.help.partition(chr(10))[0]}\n{'':13}{verb.example}\n" for verb in VERBS)
+        print(f"{parser('').description}\n\n{''.join(verbs)}\n`whyidle VERB --help` explains a verb.")
         return 0
     # What stands before the verb is an option without a value.
     verb = next((word for word in words if not word.startswith("-")), "")

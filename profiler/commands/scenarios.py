@@ -24,11 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from whyidle.scenarios.registry import NAMES, not_installed, scenario
 
-    lacking = not_installed()
-    listed = {
-        "scenarios": [_undescribed(name, lacking) if lacking else _described(scenario(name)) for name in NAMES],
-        "devices": _devices(),
-    }
+    if lacking := not_installed():
+        # None of them can be asked about itself here.
+        why = MissingExtra(f"needs {lacking}, which this environment lacks", "studies")
+        empty: dict[str, Any] = {"study": None, "question": None, "nets": [], "data": None, "experiments": []}
+        scenarios = [{"name": name, **empty, "not_installed": str(why)} for name in NAMES]
+    else:
+        scenarios = [_described(scenario(name)) for name in NAMES]
+    listed = {"scenarios": scenarios, "devices": _devices()}
     if arguments.json:
         write_json(listed, "-")
     else:
@@ -57,13 +60,6 @@ def _described(one: Scenario) -> dict[str, Any]:
     experiments = [{"name": each.name, "question": each.question} for each in one.experiments]
     told = {name: getattr(one, name) for name in ("name", "study", "question", "nets", "data")}
     return told | {"experiments": experiments}
-
-
-def _undescribed(name: str, lacking: str) -> dict[str, Any]:
-    """One that cannot be asked about itself here; `lacking`: what of its needs is not installed."""
-    why = MissingExtra(f"needs {lacking}, which this environment lacks", "studies")
-    empty: dict[str, Any] = {"study": None, "question": None, "nets": [], "data": None, "experiments": []}
-    return {"name": name, **empty, "not_installed": str(why)}
 
 
 def _devices() -> list[dict[str, Any]]:

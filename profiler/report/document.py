@@ -163,12 +163,9 @@ class TableColumn:
     """Whether its words may be broken into several lines where there is too little room."""
     folds: bool = False
     """Whether a word that is too long goes on in the next line; otherwise it is cut off, with a sign for that."""
-    grows: bool = False
-    """Takes the room that others leave."""
-    width: int | None = None
-    """Signs, whatever it holds."""
     least: int | None = None
     most: int | None = None
+    """Signs, whatever it holds."""
     tone: Tone = ""
     folds_to: int | None = None
     """Letters to which the words of a column of a table that fits may be folded; `None`: it stays as wide as it is."""
@@ -435,7 +432,7 @@ def finding_sections(
     if verdict.next:
         yield from changes_section(verdict.next, now)
     yield from between
-    if any(item.value is not None for item in verdict.evidence):
+    if verdict.evidence:
         yield from evidence_section(verdict.evidence)
     if others:
         yield from others_section(others, now)

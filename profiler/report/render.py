@@ -11,7 +11,7 @@ it, and nothing acts on a terminal.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -110,7 +110,7 @@ def _indented(what: RenderableType, steps: int = 1) -> RenderableType:
 
 
 def _text_table(block: TableBlock, width: int, ascii_only: bool) -> Iterator[RenderableType]:
-    columns = _columns(block, width - INDENT * block.indent)
+    columns = fitting(block, width - INDENT * block.indent)
     headed = any(column.head for column in columns)
     made = Table(
         box=None, padding=(0, block.gap, 0, 0), pad_edge=False, show_header=headed, header_style=block.head_tone
@@ -121,10 +121,8 @@ def _text_table(block: TableBlock, width: int, ascii_only: bool) -> Iterator[Ren
             justify="right" if column.right else "left",
             no_wrap=column.folds_to is None if block.fits else not column.wraps,
             overflow="fold" if block.fits or column.folds else "ellipsis",
-            width=column.width,
             min_width=_least(column) if block.fits else column.least,
             max_width=column.most,
-            ratio=1 if column.grows else None,
             style=column.tone,
         )
     for row in zip(*(column.cells for column in columns), strict=True):
@@ -142,10 +140,6 @@ def _text_limits(block: Limits, _: int, ascii_only: bool) -> Iterator[Renderable
         yield text_of(line((f"{row.outcome:{wide}}", row.tone), f" {row.what:{width}}  {said}"), ascii_only)
 
 
-def _columns(block: TableBlock, width: int) -> Sequence[TableColumn]:
-    return fitting(block.columns, width) if block.fits else block.columns
-
-
 def _least(column: TableColumn) -> int:
     """Count the letters it takes at least. A bar takes the room of its signs."""
     texts = (column.head, *(text_of(cell).plain for cell in column.cells))
@@ -156,10 +150,11 @@ def _least(column: TableColumn) -> int:
     return min(widest, max(column.folds_to, longest_word))
 
 
-def fitting(columns: Sequence[TableColumn], width: int) -> list[TableColumn]:
-    """Choose those that fit, in their order. What stays whatever the room is may be too wide all the same."""
-    kept = [column for column in columns if column.cells]
-    while kept and sum(map(_least, kept)) + BETWEEN * (len(kept) - 1) > width:
+def fitting(block: TableBlock, width: int) -> list[TableColumn]:
+    """Choose the columns that fit, in their order: all of a table whose columns do not go. What stays whatever the room
+    is may be too wide all the same."""
+    kept = [column for column in block.columns if column.cells or not block.fits]
+    while block.fits and kept and sum(map(_least, kept)) + BETWEEN * (len(kept) - 1) > width:
         place = max(range(len(kept)), key=lambda number: kept[number].goes)
         first = kept[place]
         if first.goes == 0:
@@ -248,14 +243,13 @@ def markdown(document: Document) -> str:
 def escaped(value: object, longest: int | None = LONGEST) -> str:
     """Write a text as text: one line, with nothing in it that Markdown, HTML or GitHub acts on, and what stands between
     backquotes as code; cut where it is longer."""
-    pieces = enumerate(_QUOTED.split(_line(value, longest)))
-    return "".join(code(piece) if place % 2 else _literal(piece) for place, piece in pieces)
-
-
-def _literal(text: str) -> str:
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    # The last, since the reference of a character has such a sign.
-    return _LINKED.sub(r"\g<0>&#8203;", _MARKUP.sub(r"\\\g<0>", text)).replace("www.", "www&#46;")
+    said = ""
+    for place, text in enumerate(_QUOTED.split(_line(value, longest))):
+        plainly = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        # The last, since the reference of a character has such a sign.
+        plainly = _LINKED.sub(r"\g<0>&#8203;", _MARKUP.sub(r"\\\g<0>", plainly)).replace("www.", "www&#46;")
+        said += code(text) if place % 2 else plainly
+    return said
 
 
 def code(value: object) -> str:
@@ -308,14 +302,9 @@ def _span(piece: Span | Bar) -> str:
     return " " * piece.words[:1].isspace() + written + " " * (piece.words[-1:].isspace() and bool(said))
 
 
-def _caution(block: Caution) -> Iterable[str]:
-    where = f" {escaped(block.where)}" if block.where else ""
-    return ("", f"**{escaped(block.what)}{where}:** {escaped(block.words)}")
-
-
 def _markdown_table(block: TableBlock, whole: bool = False) -> Iterator[str]:
     """Write a table, whole or with its first rows. Columns of pictures, and all others without a word, are left out."""
-    columns = _columns(block, WIDEST)
+    columns = fitting(block, WIDEST)
     rows = max((len(column.cells) for column in columns), default=0)
     most, longest = (rows, None) if whole else (MOST_ROWS, LONGEST)
     texts = [(column, [_cell(cell, longest) for cell in column.cells[:most]]) for column in columns]
@@ -375,7 +364,7 @@ FORMS: Mapping[type[Block], Form] = {
     Caution: Form(
         lambda block, _, ascii_only: [] if block.quiet else [text_of(toned(block.said, "bold yellow"), ascii_only)],
         _nothing,
-        _caution,
+        lambda block: ("", f"**{escaped(' '.join((block.what, block.where)).strip())}:** {escaped(block.words)}"),
     ),
     Limits: Form(
         _text_limits,

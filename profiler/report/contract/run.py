@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from math import nan
 
 from ...analyse.attached.attached import UNKNOWN, Attached
-from ...analyse.attached.trainers import Cpu, Trainer, Workers
+from ...analyse.attached.trainers import Trainer
 from ...analyse.causes.finding import Finding
 from ...analyse.cells.cost import Spent
 from ...analyse.diff.difference import Difference
@@ -102,28 +102,23 @@ def _of_rank(part: RankAnalysis, job: Job | None) -> Json:
 
 def _run(analysis: Analysis) -> Json:
     info = analysis.info
-    device = info.get("device") or {}
+    # Each rank has its own devices, unless it trains on the processor.
+    every = [process.info.get("device") or {} for process in ranks_figures.processes(analysis)]
+    device, counts = info.get("device") or {}, [each.get("count") for each in every]
+    several = None not in counts and all(each.get("kind") != "cpu" for each in every)
     return {
         **{name: info.get(name) for name in ("id", "command", "started_at")},
         "duration_s": analysis.duration_s,
         "exit_code": (info.get("ended") or {}).get("exit_code"),
         **{name: info.get(name) for name in ("host", "python", "torch")},
-        "ranks": len(ranks_figures.processes(analysis)),
+        "ranks": len(every),
         "device": {
             "kind": device.get("kind"),
             "name": device.get("title") or device.get("name"),
-            "count": _devices(analysis),
+            "count": sum(counts) if several else counts[0],
         },
         "dataset": info.get("dataset"),
     }
-
-
-def _devices(analysis: Analysis) -> int | None:
-    """Count those of all ranks: each rank has its own, unless it trains on the processor."""
-    devices = [process.info.get("device") or {} for process in ranks_figures.processes(analysis)]
-    counts: list[int | None] = [device.get("count") for device in devices]
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) and all(d.get("kind") != "cpu" for d in devices) else counts[0]
 
 
 def _window(analysis: Analysis) -> Json:
@@ -273,31 +268,23 @@ def attached_report(seen: Attached, verdict: Finding, findings: Iterable[Finding
 
 
 def _trainer(trainer: Trainer) -> Json:
+    workers, cpu = trainer.workers, ("running", "queued", "io", "main", "idle")
     return picked(trainer, "pid", "rank", "thread", "main_thread", "looks") | {
         "missed_looks": trainer.by.missed,
         "shares": {name: {"share": e.value, "low": e.low, "high": e.high} for name, e in trainer.shares.items()},
         "data_wait": trainer.waits,
         "data_making": trainer.stages,
         "top": {name: _places(places) for name, places in trainer.top.items()},
-        "cpu": _cpu(trainer.cpu),
-        "workers": None if trainer.workers is None else _seen_workers(trainer.workers),
+        "cpu": picked(trainer.cpu, *cpu),
+        "workers": workers
+        and picked(workers, "count", "seen", "busy")
+        | {"cpu": picked(workers.cpu, *cpu), "stages": workers.stages, "top": _places(workers.top)}
+        | picked(workers, "read_bytes_per_s", "read_chars_per_s"),
     }
-
-
-def _seen_workers(workers: Workers) -> Json:
-    return (
-        picked(workers, "count", "seen", "busy")
-        | {"cpu": _cpu(workers.cpu), "stages": workers.stages, "top": _places(workers.top)}
-        | picked(workers, "read_bytes_per_s", "read_chars_per_s")
-    )
 
 
 def _places(top: Iterable[tuple[str, float]]) -> list[Json]:
     return [{"where": where, "share": share} for where, share in top]
-
-
-def _cpu(cpu: Cpu) -> Json:
-    return picked(cpu, "running", "queued", "io", "main", "idle")
 
 
 def difference(found: Difference) -> Json:

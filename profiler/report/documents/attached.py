@@ -8,7 +8,7 @@ from math import isnan, nan
 
 from ...analyse.attached.attached import UNKNOWN, Attached
 from ...analyse.attached.trainers import Cpu, Trainer, Workers
-from ...analyse.causes.finding import Evidence, Finding
+from ...analyse.causes.finding import Finding
 from ...analyse.statistics import Estimate
 from ..document import (
     LEFT,
@@ -113,7 +113,13 @@ def _blocks(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> 
 def further(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Iterator[Block]:
     """What stands below the verdict and the shares of the time."""
     others = [found for found in findings if found is not verdict]
-    yield from finding_sections(replace(verdict, evidence=tuple(map(_whole, verdict.evidence))), others, None)
+    # Shares are counts of looks: whole percents.
+    evidence = (
+        replace(item, value=round(item.value)) if isinstance(item.value, float) and item.unit == "%" else item
+        for item in verdict.evidence
+        if item.value is not None
+    )
+    yield from finding_sections(replace(verdict, evidence=tuple(evidence)), others, None)
     yield from _processes(seen)
     yield from _device(seen)
     yield Heading("What cannot be known from outside")
@@ -121,11 +127,6 @@ def further(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> 
     yield Paragraph("`whyidle run -- python train.py` measures these.", 1)
     if seen.notes:
         yield from (Space(), *quality_section(seen.notes))
-
-
-def _whole(item: Evidence) -> Evidence:
-    """With shares in whole percent: they are counts of looks."""
-    return replace(item, value=round(item.value)) if isinstance(item.value, float) and item.unit == "%" else item
 
 
 def who(trainer: Trainer) -> str:

@@ -13,6 +13,7 @@ from ...analyse.diff.check import FAILED, NOT_MEASURED, PASSED, REGRESSION, UNCL
 from ...record.check import Check, Status
 from ...record.files import one_line
 from ..document import (
+    LEFT,
     Block,
     Caution,
     Document,
@@ -105,7 +106,7 @@ def _alike(checks: Iterable[Check]) -> list[Check]:
 def _lines(check: Check) -> Iterator[Block]:
     sign, tone = _SIGNS[check.status]
     quiet = "dim" if check.status == "not applicable" else ""
-    columns = (TableColumn(width=1), TableColumn(width=NAME_WIDTH), TableColumn(grows=True, folds=True))
+    columns = (LEFT, TableColumn(least=NAME_WIDTH, most=NAME_WIDTH), TableColumn(folds=True))
     yield table([(toned(sign, tone), toned(check.name, quiet), toned(check.says, quiet))], *columns, gap=1)
     if check.status not in ("ok", "not applicable"):
         further = (("lost", tone, check.lost), ("fix", "bold", check.fix))

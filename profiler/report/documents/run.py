@@ -12,7 +12,7 @@ from ...analyse.run.analysis import Analysis, RankAnalysis
 from ...analyse.run.facts import Facts
 from ...analyse.run.loader_stats import WAITING, WAITING_FOR_CPU, LoaderStats
 from ...analyse.run.resource_usage import said_of
-from ...analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD
+from ...analyse.run.stall_breakdown import TOTAL, UNTOLD
 from ...analyse.run.trends import FALLS, FLAT, GROWS, JUMPS, Trend
 from ...record.run import ImageDecoding
 from ..document import (
@@ -44,7 +44,17 @@ from ..document import (
     verdict_blocks,
 )
 from ..words.code import command_line, stage_rows
-from ..words.figures import LEAST_SHARE, NO_CAUSE, NOT_MEASURED, counted, evidence_value, part_name, percent, share
+from ..words.figures import (
+    LEAST_SHARE,
+    NO_CAUSE,
+    NOT_MEASURED,
+    counted,
+    evidence_value,
+    part_name,
+    percent,
+    share,
+    shown_parts,
+)
 from .roofline import decoding_words
 
 FEW_RANKS, FEW_STEPS = 8, 10
@@ -95,8 +105,7 @@ def _brief(analysis: Analysis, cost: str | None) -> Iterator[Block]:
     facts, shares = analysis.facts, ranks_figures.shares(analysis)
     if facts is not None and facts.window.count >= FEW_STEPS:
         yield Paragraph(line(Bar(shares, BAR_SIGNS)), 1)
-        shown = [part for part in (*PARTS, UNTOLD) if shares.get(part, 0.0) >= LEAST_SHARE]
-        parts = (line(PartSign(part), f" {part_name(part)} {share(shares[part])}   ") for part in shown)
+        parts = (line(PartSign(p), f" {part_name(p)} {share(shares[p])}   ") for p in shown_parts(shares))
         yield Paragraph(line(*parts, f"a step: {facts.parts.wall_ns / facts.window.count / 1e6:.2f} ms"), 1)
         devices, idle = max(1, len(analysis.ranks)), 1 - shares.get("compute", 1.0)
         if facts.device_kind == "cuda" and idle >= LEAST_IDLE:
@@ -213,8 +222,7 @@ def rate_now(analysis: Analysis) -> float | None:
 def time_parts(analysis: Analysis, facts: Facts) -> list[Part]:
     """Give the parts of the time of a step that are worth showing."""
     shares, meaning = ranks_figures.shares(analysis), _MEANING | (_ON_CPU if facts.device_kind == "cpu" else {})
-    shown = (part for part in (*PARTS, UNTOLD) if shares.get(part, 0.0) >= LEAST_SHARE)
-    parts: list[Part] = [(part, shares[part], meaning[part]) for part in shown]
+    parts: list[Part] = [(part, shares[part], meaning[part]) for part in shown_parts(shares)]
     if UNTOLD not in shares and "input" not in shares:
         parts.append(("input", None, "no fetch was recorded: waits for data are within the rest"))
     return parts

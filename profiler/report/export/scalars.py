@@ -69,9 +69,13 @@ BUSY = "device_busy_pct"
 """Share of the time in which the steps' computation ran: the part `compute`."""
 
 
+def _of_part(part: str) -> str:
+    return BUSY if part == "compute" else f"{part}_pct"
+
+
 def of_shares(shares: Mapping[str, float]) -> dict[str, float | None]:
     """Of wall time, in percent."""
-    return {BUSY if part == "compute" else f"{part}_pct": 100 * shares[part] for part in PARTS if part in shares}
+    return {_of_part(part): 100 * shares[part] for part in PARTS if part in shares}
 
 
 def told_of(step: int, analysis: Analysis) -> Told:
@@ -106,6 +110,12 @@ Gauge = tuple[str, str, float]
 """Name without the leading `whyidle_`, help, and the factor from the flat figure's unit to Prometheus' base unit."""
 _BASE_UNITS = {"%": 1e-2, "ms": 1e-3}
 """Factors to them."""
+STEPS: Gauge = ("steps", "Steps recorded.", 1.0)
+SHARE: Gauge = (
+    *("time_share_ratio", "Share of wall time by what the device did or waited for; the parts of a run sum to 1."),
+    1e-2,
+)
+VERDICT: Gauge = ("verdict_info", "Always 1; labels name the cause and its severity.", 1.0)
 GAUGES: dict[str, Gauge] = {
     "samples_per_s": ("samples_per_second", "Samples trained per second.", 1.0),
     **{
@@ -115,10 +125,6 @@ GAUGES: dict[str, Gauge] = {
     },
     "verdict_share_pct": ("verdict_share_ratio", "Share of wall time that the verdict's cause explains.", 1e-2),
 }
-SHARE: Gauge = (
-    *("time_share_ratio", "Share of wall time by what the device did or waited for; the parts of a run sum to 1."),
-    1e-2,
-)
 
 
 def prometheus_of(view: Snapshot, analysis: Analysis | None, name: str) -> str:
@@ -132,28 +138,20 @@ def prometheus_of(view: Snapshot, analysis: Analysis | None, name: str) -> str:
     emulated = any(device.emulated for device in view.devices)
     known = {"run": name, "device": view.device, "device_kind": "emulated" if emulated else "", "of": "recent"}
     labels = {label: value for label, value in known.items() if value}
-
-    def metric(gauge: Gauge, *samples: tuple[Mapping[str, str], float | None]) -> Iterator[str]:
-        """All samples of a metric stand together, as the format wants it."""
-        name, text, scale = gauge
-        known_samples = [({**labels, **further}, value) for further, value in samples if value is not None]
-        if known_samples:
-            yield f"# HELP whyidle_{name} {text}\n# TYPE whyidle_{name} gauge\n"
-        for named, value in known_samples:
-            pairs = ",".join(f'{label}="{_escaped(given)}"' for label, given in named.items())
-            yield f"whyidle_{name}{{{pairs}}} {float(value * scale)!r}\n"
-
-    parts = {part: BUSY if part == "compute" else f"{part}_pct" for part in PARTS}
-    lines = [
-        *metric(("steps", "Steps recorded.", 1.0), ({}, view.steps or None)),
-        *metric(SHARE, *(({"part": part}, values.get(name)) for part, name in parts.items())),
-    ]
-    for figure, gauge in GAUGES.items():
-        lines += metric(gauge, ({}, values.get(figure)))
+    samples: list[tuple[Gauge, dict[str, str], float | None]] = [(STEPS, {}, view.steps or None)]
+    samples += [(SHARE, {"part": part}, values.get(_of_part(part))) for part in PARTS]
+    samples += [(gauge, {}, values.get(figure)) for figure, gauge in GAUGES.items()]
     if (verdict := view.verdict) is not None and verdict.cause is not None:
-        told = {"cause": str(verdict.cause), "severity": verdict.severity}
-        lines += metric(("verdict_info", "Always 1; labels name the cause and its severity.", 1.0), (told, 1))
-    return "".join(lines)
+        samples.append((VERDICT, {"cause": str(verdict.cause), "severity": verdict.severity}, 1))
+    text, begun = "", set[Gauge]()
+    for gauge, further, value in samples:
+        if value is not None:
+            of, about, factor = gauge
+            text += "" if gauge in begun else f"# HELP whyidle_{of} {about}\n# TYPE whyidle_{of} gauge\n"
+            begun.add(gauge)
+            pairs = ",".join(f'{label}="{_escaped(given)}"' for label, given in (labels | further).items())
+            text += f"whyidle_{of}{{{pairs}}} {float(value * factor)!r}\n"
+    return text
 
 
 def _escaped(value: str) -> str:

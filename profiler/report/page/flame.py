@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -84,8 +84,12 @@ def stacks_of(run: Run, writer: Writer, parts: Partition) -> Stacks | None:
 
 def drawn(looks: ProcessLooks, parts: Iterable[tuple[str, Looks]]) -> Stacks:
     """Draw all of it. `parts`: stack samples of the training thread that belong together, each with its name."""
-    whole = _good(looks.training)
-    shown = [Icicle("The training thread", whole, tuple(_in_parts(parts, max(1, whole))), True)]
+    whole, of, boxes = _good(looks.training), "this thread's stack samples", list[Box]()
+    for words, of_part in parts:
+        if mine := _good(of_part):
+            says, width = f"{words}\n{_spent(mine, whole, of)}", 100 * mine / whole
+            boxes.append(Box(words, "", says, "part", mine, width, _boxes(of_part, whole, of)))
+    shown = [Icicle("The training thread", whole, tuple(boxes), True)]
     waiting = looks.workers.where(lambda stack: bool(stack) and not makes(stack))
     roles = (
         ("Workers that prepare batches", "the stack samples of workers that prepare a batch", looks.making),
@@ -94,23 +98,11 @@ def drawn(looks: ProcessLooks, parts: Iterable[tuple[str, Looks]]) -> Stacks:
         ("Other threads of the training", "their stack samples", looks.threads),
         ("Other processes that it started", "their stack samples", looks.others),
     )
-    for name, of, mine in roles:
-        all_looks = _good(mine)
-        boxes = _boxes(mine, all_looks, of, LEAST_SHARE, MOST_BOXES)
-        shown.append(Icicle(name, all_looks, boxes, name == roles[0][0]))
+    for name, of, at in roles:
+        shown.append(Icicle(name, _good(at), _boxes(at, _good(at), of), at is roles[0][2]))
     every = (looks.training, looks.workers, looks.sending, looks.threads, looks.others)
     icicles = tuple(icicle for icicle in shown if icicle.looks)
     return Stacks(icicles, sum(map(len, every)), sum(each.failed for each in every))
-
-
-def _in_parts(parts: Iterable[tuple[str, Looks]], whole: int) -> Iterator[Box]:
-    """Make a box for each part, and in it the calls of its stack samples."""
-    of = "this thread's stack samples"
-    for words, looks in parts:
-        if mine := _good(looks):
-            calls = _boxes(looks, whole, of, LEAST_SHARE * whole / mine, max(1, MOST_BOXES * mine // whole))
-            says = f"{words}\n{_spent(mine, whole, of)}"
-            yield Box(words, "", says, "part", mine, 100 * mine / whole, calls)
 
 
 @dataclass(slots=True)
@@ -121,14 +113,9 @@ class _CallNode:
     below: dict[Call, _CallNode] = field(default_factory=dict)
 
 
-def _boxes(looks: Looks, whole: int, of: str, least_share: float, most: int) -> tuple[Box, ...]:
-    """Draw the outermost calls of these stacks, each with what it called, most stack samples first.
-
-    Args:
-        whole, of: stack samples that shares are told of, and what these are.
-        least_share: of `looks`; calls that fewer saw are left out.
-        most: as many calls are kept, those that most saw.
-    """
+def _boxes(looks: Looks, whole: int, of: str) -> tuple[Box, ...]:
+    """Draw the outermost calls of these stacks, each with what it called, most stack samples first: those that most
+    saw. `whole`, `of`: stack samples that shares are told of, and what these are."""
     root, nodes = _CallNode(), list[_CallNode]()
     for stack, count in looks.stacks():
         root.looks += count if stack else 0
@@ -139,7 +126,7 @@ def _boxes(looks: Looks, whole: int, of: str, least_share: float, most: int) -> 
                 nodes.append(at.below.setdefault(call, _CallNode()))
             at = at.below[call]
             at.looks += count
-    least = max(1.0, least_share * root.looks)
+    least, most = max(1.0, LEAST_SHARE * whole), max(1, MOST_BOXES * root.looks // max(1, whole))
     seen = sorted((node.looks for node in nodes if node.looks >= least), reverse=True)
     if len(seen) > most:
         least = max(least, seen[most] + 1)

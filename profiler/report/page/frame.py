@@ -18,10 +18,9 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...record.files import plain
 from ..document import code_rows, evidence_rows
-from ..words.figures import LEAST_SHARE, NO_CAUSE, NOT_MEASURED, evidence_value, part_name, share
+from ..words.figures import NO_CAUSE, NOT_MEASURED, evidence_value, part_name, share, shown_parts
 
 LEAST_LABELLED = 0.09
 """Shares of a bar below this have no room for their figure."""
@@ -72,9 +71,9 @@ def as_json(data: Any) -> str:
     return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def shown_shares(shares: dict[str, float], least: float = LEAST_SHARE) -> list[tuple[str, str, float]]:
+def shown_shares(shares: dict[str, float]) -> list[tuple[str, str, float]]:
     """(part, its name, share 0..1) of the parts that are worth showing, in their order."""
-    return [(part, part_name(part), shares[part]) for part in (*PARTS, UNTOLD) if shares.get(part, 0.0) >= least]
+    return [(part, part_name(part), shares[part]) for part in shown_parts(shares)]
 
 
 def _is_library(name: str) -> bool:

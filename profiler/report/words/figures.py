@@ -5,6 +5,8 @@ Loader settings as arguments of torch's DataLoader.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...analyse.causes.finding import Next
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...analyse.speedup import Speedup
@@ -58,6 +60,11 @@ def share(value: float | None, digits: int = 1) -> str:
 def part_name(part: str) -> str:
     """Of a part of the time, as it is called beside its figures."""
     return "not told apart" if part == UNTOLD else part
+
+
+def shown_parts(shares: Mapping[str, float]) -> list[str]:
+    """Choose the parts that would not read 0.0 %, in their order."""
+    return [part for part in (*PARTS, UNTOLD) if shares.get(part, 0.0) >= LEAST_SHARE]
 
 
 def counted(number: float, thing: str) -> str:
