@@ -102,15 +102,15 @@ def plain_words(words: Words) -> str:
 
 def line(*pieces: str | tuple[str, Tone] | Inline | Phrase) -> Phrase:
     """A line of several pieces: words, words with a tone, signs, other lines."""
-    return Phrase(tuple(inline for piece in pieces for inline in _inlines(piece)))
-
-
-def _inlines(piece: str | tuple[str, Tone] | Inline | Phrase) -> tuple[Inline, ...]:
-    if isinstance(piece, Phrase):
-        return piece.pieces
-    if isinstance(piece, str):
-        return (Span(piece),)
-    return (Span(*piece),) if isinstance(piece, tuple) else (piece,)
+    made: list[Inline] = []
+    for piece in pieces:
+        if isinstance(piece, Phrase):
+            made += piece.pieces
+        elif isinstance(piece, str):
+            made.append(Span(piece))
+        else:
+            made.append(Span(*piece) if isinstance(piece, tuple) else piece)
+    return Phrase(tuple(made))
 
 
 def toned(words: str, tone: Tone) -> Phrase:

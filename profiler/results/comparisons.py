@@ -18,8 +18,7 @@ from ..report.contract import comparison as compare_json
 from ..report.contract.encode import Content
 from ..report.document import Document
 from ..report.documents.comparison import comparison_document, comparison_title
-from ..report.export.cells import cells_table
-from ..report.export.table import Table
+from ..report.export.table import Table, cells_table
 from ..report.plot import PICTURES, Picture
 from .recordings import RecordedResult, recording_in
 from .result import CELLS, Result

@@ -17,10 +17,10 @@ from whyidle.analyse.diff.check import Asked, LimitCheck, against_runs, lost_of
 from whyidle.analyse.diff.difference import difference
 from whyidle.analyse.diff.sides import Side, side_of
 from whyidle.analyse.statistics import Estimate
+from whyidle.commands.check import junit_xml, workflow_commands
 from whyidle.commands.main import main
 from whyidle.record.run import update_run
 from whyidle.report.documents.checks import check_document
-from whyidle.report.export.ci import junit_xml, workflow_commands
 from whyidle.report.render import markdown, print_document
 
 pytestmark = pytest.mark.usefixtures("own_folder")

@@ -33,8 +33,7 @@ from whyidle.report.document import Document
 from whyidle.report.documents.comparison import comparison_document
 from whyidle.report.documents.run import headline, run_document, workers_blocks
 from whyidle.report.export import scalars
-from whyidle.report.export.cells import cells_table
-from whyidle.report.export.table import write_csv
+from whyidle.report.export.table import cells_table, write_csv
 from whyidle.report.page import compare_page
 from whyidle.report.page.run_page import duration, page
 from whyidle.report.render import markdown
