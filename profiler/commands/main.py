@@ -40,14 +40,6 @@ class _Parser(argparse.ArgumentParser):
         super().error(_said(message))
 
 
-def _unknown(arguments: argparse.Namespace, unknown: Sequence[str]) -> str:
-    """Of options that no verb's parser took."""
-    known = [option for action in arguments.parser._actions for option in action.option_strings]
-    near = "".join(meant(option.partition("=")[0], known) for option in unknown if option.startswith("--"))
-    after = "" if arguments.verb not in ENDS_WITH_COMMAND else " Options of the training go after --."
-    return f"unrecognized arguments: {' '.join(unknown)}{'.' if near or after else ''}{near}{after}"
-
-
 def parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all verbs. `only`: the one whose options will be asked for; `None`: all of them may be."""
     top = _Parser(
@@ -94,7 +86,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments, unknown = parser(verb).parse_known_args(words)
     if unknown:
         # argparse would show the usage of all verbs.
-        arguments.parser.error(_unknown(arguments, unknown))
+        known = [option for action in arguments.parser._actions for option in action.option_strings]
+        near = "".join(meant(option.partition("=")[0], known) for option in unknown if option.startswith("--"))
+        near += " Options of the training go after --." if arguments.verb in ENDS_WITH_COMMAND else ""
+        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}{near and '.'}{near}")
     if arguments.verb in READ and not sys.warnoptions:
         # What numpy thinks of damaged figures is nothing that a user can do anything about.
         warnings.simplefilter("ignore")

@@ -107,33 +107,24 @@ def run(arguments: argparse.Namespace) -> int:
         _record(folder, command, arguments, figures, ended)
         with _in_a_line(lacks):
             if ended[0] == 0 and (files := read_image_files(folder)):
-                _decode(folder, files)
+                # How fast this machine decodes the training's images: the report holds it against what it took.
+                from ..matrix.ceilings import decoding_of
+
+                if (found := decoding_of(files, max(1, int(cpu_budget().budget)))) is not None:
+                    update_run(folder, found.told())
             child.in_bounds(report)
     except WhyidleError:
-        _forget(folder, new)
+        # Nothing was started, so there is no run. In a folder of the user's own there may be anything else.
+        with suppress(OSError):
+            (folder / RUN_JSON).unlink(missing_ok=True)
+            if new:
+                folder.rmdir()
         raise
     except KeyboardInterrupt:
         # It ends the report; the command has ended as it did.
         if not ended:
             raise
     return child.end_as(ended[0])
-
-
-def _decode(folder: Path, files: list[str]) -> None:
-    """Measure how fast this machine decodes the training's images, which the report holds against what it took."""
-    from ..matrix.ceilings import decoding_of
-
-    found = decoding_of(files, max(1, int(cpu_budget().budget)))
-    if found is not None:
-        update_run(folder, found.told())
-
-
-def _forget(folder: Path, new: bool) -> None:
-    """Nothing was started, so there is no run. In a folder of the user's own there may be anything else."""
-    with suppress(OSError):
-        (folder / RUN_JSON).unlink(missing_ok=True)
-        if new:
-            folder.rmdir()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from ..analyse.causes.finding import Evidence, Finding, Next
 from ..analyse.cells.batch_size import BatchVerdict
@@ -297,13 +297,9 @@ class Document:
         """Without tones; empty of a part that has none."""
         return next((plain_words(block.words) for block in self.blocks if isinstance(block, Title)), "")
 
-
-Kind = TypeVar("Kind")
-
-
-def blocks_of_kind(document: Document, kind: type[Kind]) -> list[Kind]:
-    """Choose those blocks of a document that are of one kind."""
-    return [block for block in document.blocks if isinstance(block, kind)]
+    @property
+    def cautions(self) -> list[Caution]:
+        return [block for block in self.blocks if isinstance(block, Caution)]
 
 
 def under(blocks: Iterable[Block]) -> Iterator[Block]:

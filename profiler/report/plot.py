@@ -390,7 +390,19 @@ def utilisation(traces: Sequence[UtilisationPanel], title: str) -> Figure:
     size = 8.5, 1.25 * len(traces) + 1.2
     drawn, panels = _panels(title, size, len(traces), sharex=True, sharey=True)
     for axes, trace in zip(panels, traces, strict=True):
-        _trace(axes, trace)
+        _title(axes, trace.name, fontweight="bold", color=INK)
+        if not trace.busy:
+            axes.text(0.01, 0.5, "not measured, or too short", transform=axes.transAxes, va="center", color=PALE)
+            continue
+        busy, edges = np.array(trace.busy), np.arange(len(trace.busy) + 1) * WINDOW_NS / 1e9
+        axes.stairs(busy, edges, color=GREEN, linewidth=1.0, fill=True, alpha=0.25)
+        axes.stairs(busy, edges, color=GREEN, linewidth=1.0, label="by the training's events")
+        if trace.sampled:
+            seconds, percent = zip(*trace.sampled, strict=True)
+            axes.plot(seconds, percent, ".", color=RED, markersize=3, label="sampled, as nvidia-smi does")
+        stood = 100 * float((busy < 0.5).mean())
+        said = f"mean {busy.mean():.0f} %, {stood:.0f} % of windows at 0 · {trace.gaps}"
+        _title(axes, said, loc="right", fontsize=8.5)
     panels[0].set_ylim(-4, 104)
     panels[0].set_yticks((0, 50, 100))
     panels[0].set_xlim(0, max(len(trace.busy) for trace in traces) * WINDOW_NS / 1e9)
@@ -402,22 +414,6 @@ def utilisation(traces: Sequence[UtilisationPanel], title: str) -> Figure:
         named = {words: handle for handle, words in labels}
         drawn.legend(named.values(), named.keys(), loc="outside lower right", ncols=2)
     return drawn
-
-
-def _trace(axes: Axes, trace: UtilisationPanel) -> None:
-    _title(axes, trace.name, fontweight="bold", color=INK)
-    if not trace.busy:
-        axes.text(0.01, 0.5, "not measured, or too short", transform=axes.transAxes, va="center", color=PALE)
-        return
-    busy, edges = np.array(trace.busy), np.arange(len(trace.busy) + 1) * WINDOW_NS / 1e9
-    axes.stairs(busy, edges, color=GREEN, linewidth=1.0, fill=True, alpha=0.25)
-    axes.stairs(busy, edges, color=GREEN, linewidth=1.0, label="by the training's events")
-    if trace.sampled:
-        seconds, percent = zip(*trace.sampled, strict=True)
-        axes.plot(seconds, percent, ".", color=RED, markersize=3, label="sampled, as nvidia-smi does")
-    stood = 100 * float((busy < 0.5).mean())
-    said = f"mean {busy.mean():.0f} %, {stood:.0f} % of windows at 0 · {trace.gaps}"
-    _title(axes, said, loc="right", fontsize=8.5)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,12 @@ def choice(around: Path, folders: Sequence[Path]) -> str:
             told = command_line(open_run(folder).info.get("command"))
         except RecordError as error:
             told = f"cannot be read: {error}"
-        lines.append(f"  {_when(began[folder])}  {folder.name}  {plain(told)}")
+        when = " " * 16
+        with suppress(ValueError, OverflowError, OSError):
+            # In the local time of who reads it, so that times of different hosts stand beside each other.
+            if began[folder]:
+                when = datetime.fromtimestamp(began[folder] / 1e9).astimezone().strftime("%Y-%m-%d %H:%M")
+        lines.append(f"  {when}  {folder.name}  {plain(told)}")
     if len(folders) > MOST_LISTED:
         lines.append(f"  and {len(folders) - MOST_LISTED} more")
     return "\n".join(lines)
@@ -61,13 +66,6 @@ def _began_ns(run: Path) -> int:
     clock = read_object(run / RUN_JSON).get("clock")
     began_ns = clock.get("time_ns") if isinstance(clock, dict) else None
     return began_ns if isinstance(began_ns, int) else 0
-
-
-def _when(began_ns: int) -> str:
-    """In the local time of who reads it, so that times of different hosts stand beside each other."""
-    with suppress(ValueError, OverflowError, OSError):
-        return datetime.fromtimestamp(began_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M") if began_ns else " " * 16
-    return " " * 16
 
 
 def kinds() -> Iterator[type[Result]]:

@@ -11,7 +11,7 @@ from ..errors import RecordError, WhyidleError
 from ..record.run import open_run
 from ..report.contract import tuning as tune_json
 from ..report.contract.encode import Content
-from ..report.document import Caution, Document, blocks_of_kind
+from ..report.document import Document
 from ..report.documents.tuning import tuning_document
 from ..tune.result import RECORDING, TUNE_JSON, Tuning, TuningFile
 from .result import Result
@@ -61,7 +61,7 @@ class TuningResult(Result):
             "tune.html.j2",
             title=document.title,
             styles=("table.css",),
-            cautions=blocks_of_kind(document, Caution),
+            cautions=document.cautions,
             sections=page_sections(document.blocks),
             environment=self._environment(),
         )

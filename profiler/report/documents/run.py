@@ -13,7 +13,7 @@ from ...analyse.run.facts import Facts
 from ...analyse.run.loader_stats import WAITING, WAITING_FOR_CPU, LoaderStats
 from ...analyse.run.resource_usage import said_of
 from ...analyse.run.stall_breakdown import TOTAL, UNTOLD
-from ...analyse.run.trends import FALLS, FLAT, GROWS, JUMPS, Trend
+from ...analyse.run.trends import FALLS, FLAT, GROWS, JUMPS
 from ...record.run import ImageDecoding
 from ..document import (
     BAR_SIGNS,
@@ -346,20 +346,16 @@ def trend_blocks(facts: Facts) -> Iterator[Block]:
         return
     least = LEAST_PART * max(facts.trends[-1].first_ms, facts.trends[-1].last_ms)
     shown = [each for each in facts.trends if each.since is not None or max(each.first_ms, each.last_ms) >= least]
+    rows = []
+    for trend in shown:
+        name = {TOTAL: "a step", "boundary": "boundary, a stretch"}.get(trend.part, part_name(trend.part))
+        at = f"at step {trend.since}" if trend.shape == JUMPS else f"from step {trend.since} on"
+        said = {FLAT: "no trend", FALLS: "falls", GROWS: f"{GROWS} {at}", JUMPS: f"{JUMPS} {at}"}
+        change = f"{trend.slope.value:+.2f} ({trend.slope.low:+.2f} to {trend.slope.high:+.2f})"
+        does = said.get(trend.shape, f"rises {at}, {trend.why}")
+        rows.append((name, f"{trend.first_ms:.2f}", f"{trend.last_ms:.2f}", change, does))
     heads = (TableColumn(head, right=True) for head in ("first fifth", "last fifth", "in 1000 steps"))
-    yield from section("Over the run, ms of a step", table(map(_trend_row, shown), LEFT, *heads, LEFT, indent=1))
-
-
-def _trend_row(trend: Trend) -> tuple[str, str, str, str, str]:
-    name = "a step" if trend.part == TOTAL else part_name(trend.part)
-    if trend.part == "boundary":
-        name += ", a stretch"
-    at = f"at step {trend.since}" if trend.shape == JUMPS else f"from step {trend.since} on"
-    said = {FLAT: "no trend", FALLS: "falls", GROWS: f"{GROWS} {at}", JUMPS: f"{JUMPS} {at}"}
-    slope = trend.slope
-    change = f"{slope.value:+.2f} ({slope.low:+.2f} to {slope.high:+.2f})"
-    does = said.get(trend.shape, f"rises {at}, {trend.why}")
-    return name, f"{trend.first_ms:.2f}", f"{trend.last_ms:.2f}", change, does
+    yield from section("Over the run, ms of a step", table(rows, LEFT, *heads, LEFT, indent=1))
 
 
 def _machine(analysis: Analysis) -> Iterator[Block]:

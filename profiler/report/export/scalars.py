@@ -110,6 +110,7 @@ Gauge = tuple[str, str, float]
 """Name without the leading `whyidle_`, help, and the factor from the flat figure's unit to Prometheus' base unit."""
 _BASE_UNITS = {"%": 1e-2, "ms": 1e-3}
 """Factors to them."""
+_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 STEPS: Gauge = ("steps", "Steps recorded.", 1.0)
 SHARE: Gauge = (
     *("time_share_ratio", "Share of wall time by what the device did or waited for; the parts of a run sum to 1."),
@@ -149,14 +150,9 @@ def prometheus_of(view: Snapshot, analysis: Analysis | None, name: str) -> str:
             of, about, factor = gauge
             text += "" if gauge in begun else f"# HELP whyidle_{of} {about}\n# TYPE whyidle_{of} gauge\n"
             begun.add(gauge)
-            pairs = ",".join(f'{label}="{_escaped(given)}"' for label, given in (labels | further).items())
-            text += f"whyidle_{of}{{{pairs}}} {float(value * factor)!r}\n"
+            pairs = (f'{label}="{plain(given).translate(_ESCAPED)}"' for label, given in (labels | further).items())
+            text += f"whyidle_{of}{{{','.join(pairs)}}} {float(value * factor)!r}\n"
     return text
-
-
-def _escaped(value: str) -> str:
-    line: str = plain(value)
-    return line.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 FIGURES = ("file of figures that whyidle wrote", rb"# HELP whyidle_")

@@ -48,9 +48,10 @@ def render(
     Raises:
         ValueError: `data` holds NaN or infinity.
     """
-    own = "\n".join(_static(name) for name in (*FRAME_SCRIPTS, *(s for s in scripts if not _is_library(s))))
-    libraries = [_static(name) for name in scripts if _is_library(name)]
-    closed = [*libraries, f'"use strict";(()=>{{\n{own}\n}})();']
+    # Vendored code stands in a script of its own, as it came.
+    libraries = [name for name in scripts if name.endswith(".iife.min.js")]
+    own = "\n".join(_static(name) for name in (*FRAME_SCRIPTS, *scripts) if name not in libraries)
+    closed = [*map(_static, libraries), f'"use strict";(()=>{{\n{own}\n}})();']
     return (
         _environment()
         .get_template(template)
@@ -74,11 +75,6 @@ def as_json(data: Any) -> str:
 def shown_shares(shares: dict[str, float]) -> list[tuple[str, str, float]]:
     """(part, its name, share 0..1) of the parts that are worth showing, in their order."""
     return [(part, part_name(part), shares[part]) for part in shown_parts(shares)]
-
-
-def _is_library(name: str) -> bool:
-    """Vendored code stands in a script of its own, as it came."""
-    return name.endswith(".iife.min.js")
 
 
 @cache

@@ -29,7 +29,7 @@ from ...analyse.timeline.timeline import (
 from ...record.code import Code
 from ...record.files import plain
 from ...record.run import Run
-from ..document import Caution, blocks_of_kind, code_rows, said_of, time_lines
+from ..document import code_rows, said_of, time_lines
 from ..documents.run import FEW_STEPS, pace, rate_now, run_document, time_parts, time_remarks
 from ..export.steps import axis_of
 from ..render import page_sections
@@ -205,7 +205,7 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         data=None if lead is None else data_of(over, lead.rank),
         scripts=(*(SCRIPTS if over else ()), *(["flame.js"] if stacks is not None else ())),
         styles=(*(("uPlot.min.css", "timeline.css") if over else ()), *(["flame.css"] if stacks is not None else ())),
-        cautions=blocks_of_kind(document, Caution),
+        cautions=document.cautions,
         cost=cost,
         verdict=verdict,
         shares=shares,
