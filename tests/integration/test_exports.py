@@ -41,8 +41,6 @@ def test_a_trace_goes_to_a_file_and_says_what_it_shows(run: str, capsys: pytest.
     assert said.err.startswith("trace of the whole run, 0.000 to ")
     assert report(run, "--format", "trace", "-o", str(packed)) == 0
     assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
-    names = {event["name"] for event in json.loads(plain.read_text())["traceEvents"]}
-    assert {"step 30", "fetch", "compute", "idle: input"} <= names
 
 
 def test_a_trace_that_was_cut_says_so(run: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ from ..document import (
     toned,
 )
 
-_TONES = {"PASS": "green", "FAIL": "bold red", "UNCLEAR": "bold red", "N/A": "bold red", "SKIP": "yellow"}
-_OUTCOMES = {PASSED: "PASS", FAILED: "FAIL", UNCLEAR: "UNCLEAR", NOT_MEASURED: "N/A"}
+_BAD = "bold red"
+_OUTCOMES = {PASSED: ("PASS", "green"), FAILED: ("FAIL", _BAD), UNCLEAR: ("UNCLEAR", _BAD), NOT_MEASURED: ("N/A", _BAD)}
 
 
 def check_document(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> Document:
@@ -46,7 +46,7 @@ def check_document(run: str, emulated: str | None, found: Sequence[LimitCheck]) 
 def limit_row(check: LimitCheck, *, safe: bool = False) -> LimitRow:
     """Put a check in words; `outcome` is PASS or FAIL; UNCLEAR where noise hides it and N/A where not measured, which
     fail; SKIP where that is allowed. `safe`: without what acts on a terminal, and in one line."""
-    outcome = "SKIP" if check.allowed and check.status != PASSED else _OUTCOMES[check.status]
+    outcome, tone = ("SKIP", "yellow") if check.allowed and check.status != PASSED else _OUTCOMES[check.status]
     measured = "not measured" if check.measured is None else _value(check.measured, check.unit)
     if check.name == REGRESSION and isinstance(check.measured, float) and check.measured < 0:
         measured = f"none ({_value(-check.measured, check.unit)} more throughput)"
@@ -54,7 +54,7 @@ def limit_row(check: LimitCheck, *, safe: bool = False) -> LimitRow:
     if check.name == "ended" or check.name.startswith("forbid "):
         wanted = "required" if check.name == "ended" else "forbidden"
     what, note = (one_line(text) if safe else text for text in (check.what, check.note))
-    return LimitRow(outcome, _TONES[outcome], what, measured, wanted, note)
+    return LimitRow(outcome, tone, what, measured, wanted, note)
 
 
 def _value(value: float | str, unit: str) -> str:
@@ -75,13 +75,12 @@ _OF_GPU = re.compile(r"GPU (\d+)(.*)")
 def doctor_document(found: Sequence[Check]) -> Document:
     """Show all checks of a machine, by group."""
     counts = Counter(check.status for check in found)
-    told = [
-        (f"{sign} {counts[status]} {status}", f"bold {tone}")
-        for status, (sign, tone) in _SIGNS.items()
-        if counts[status]
-    ]
-    apart = [piece for each in told for piece in ((", ", "bold"), each)][1:]
-    blocks: list[Block] = [Title(line(("What can be measured here: ", "bold"), *apart))]
+    said: list[tuple[str, str]] = []
+    for status, (sign, tone) in _SIGNS.items():
+        if counts[status]:
+            before = ", " if said else "What can be measured here: "
+            said += [(before, "bold"), (f"{sign} {counts[status]} {status}", f"bold {tone}")]
+    blocks: list[Block] = [Title(line(*said))]
     for group, checks in groupby(found, key=lambda check: check.group):
         blocks += (Space(), Heading(group))
         for check in _alike(checks):

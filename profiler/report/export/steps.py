@@ -25,18 +25,13 @@ from .table import Chunk, Column, Table, Values
 
 @dataclass(frozen=True)
 class Axis:
-    zero_ns: int
-    """Start of the first step of any rank, on the monotonic clock of the first rank's host."""
-    shifts: tuple[int, ...]
-    """For each rank, what its clock is behind the first rank's, ns: wall clocks tell it of hosts, to milliseconds."""
+    offsets: tuple[int, ...]
+    """For each rank, what is added to its stamps to make them ns since the zero: the start of the first step of any
+    rank. What is between clocks of different hosts their wall clocks tell, to milliseconds."""
     wall_ns: int | None
     """Unix time of the zero, ns; `None`: not known."""
     aligned_by_wall_clock: bool
     """Some ranks are of another host, so that they are aligned no better than wall clocks of hosts are."""
-
-    def ns(self, number: int, stamp: int) -> int:
-        """A stamp of the rank that is `number` among the timelines, as ns since the zero."""
-        return stamp + self.shifts[number] - self.zero_ns
 
 
 def axis_of(timelines: Sequence[Timeline]) -> Axis:
@@ -50,7 +45,7 @@ def axis_of(timelines: Sequence[Timeline]) -> Axis:
         shifts.append(0 if timeline.host == first.host and abs(apart) < SAME_CLOCK_NS else apart)
     zero = min(int(t.steps["fetch_begin_ns"][0]) + shift for t, shift in zip(timelines, shifts, strict=True))
     wall = None if first.wall_ns is None else zero + first.wall_ns
-    return Axis(zero, tuple(shifts), wall, any(shifts))
+    return Axis(tuple(shift - zero for shift in shifts), wall, any(shifts))
 
 
 Stamps = npt.NDArray[np.int64]
@@ -135,7 +130,7 @@ def steps_table(timelines: Sequence[Timeline], about: Mapping[str, str]) -> Tabl
 
 
 def _chunks(timelines: Sequence[Timeline], axis: Axis) -> Iterator[Chunk]:
-    for number, timeline in enumerate(timelines):
+    for offset, timeline in zip(axis.offsets, timelines, strict=True):
         window = timeline.facts.window
         # The stretch of each step that the parts share out; empty before the window, and where it is not known.
         before = np.zeros(len(timeline.steps) - len(window.steps), dtype=np.int64)
@@ -149,15 +144,15 @@ def _chunks(timelines: Sequence[Timeline], axis: Axis) -> Iterator[Chunk]:
         for first in range(0, len(timeline.steps), ROWS):
             rows = slice(first, first + ROWS)
             yield {
-                **_of_step(number, timeline, axis, rows),
+                **_of_step(timeline, offset, axis.wall_ns, rows),
                 **_blamed(timeline, begin[rows], end[rows]),
                 **_of_batch(timeline, places[rows]),
             }
 
 
-def _of_step(number: int, timeline: Timeline, axis: Axis, rows: slice) -> dict[str, Values]:
-    steps, shift = timeline.steps[rows], axis.ns(number, 0)
-    begin, end, count = steps["fetch_begin_ns"] + shift, steps["step_end_ns"], len(steps)
+def _of_step(timeline: Timeline, offset: int, wall_ns: int | None, rows: slice) -> dict[str, Values]:
+    steps = timeline.steps[rows]
+    begin, end, count = steps["fetch_begin_ns"] + offset, steps["step_end_ns"], len(steps)
     warmup = np.arange(rows.start, rows.start + count) < timeline.facts.window.warmup_steps
     return {
         "rank": np.full(count, timeline.rank, dtype=np.int64),
@@ -166,8 +161,8 @@ def _of_step(number: int, timeline: Timeline, axis: Axis, rows: slice) -> dict[s
         "warmup": warmup.astype(np.int64),
         "first_of_epoch": ((steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0).astype(np.int64),
         "begin_s": begin / S,
-        "end_s": np.where(end == NOT_MEASURED, NAN, (end + shift) / S),
-        "begin_unix_s": np.full(count, NAN) if axis.wall_ns is None else (begin + axis.wall_ns) / S,
+        "end_s": np.where(end == NOT_MEASURED, NAN, (end + offset) / S),
+        "begin_unix_s": np.full(count, NAN) if wall_ns is None else (begin + wall_ns) / S,
         **{name: _between(steps, *stamps) for name, stamps in _BETWEEN.items()},
         **{name: _ms(steps[field]) for name, field in _SPENT.items()},
     }

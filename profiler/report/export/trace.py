@@ -154,9 +154,9 @@ def trace_of(shown: Sequence[Timeline], analysis: Analysis, runs: Sequence[Run])
     # One that is alone is rank 0 of its timeline, whatever its launcher called it.
     alone = next(iter(processes.values()))
     axis, ranks, high, count = axis_of(shown), list[RankTrace](), 1, len(shown[0].device) + len(shown[0].host_samples)
-    for number, timeline in enumerate(shown):
+    for offset, timeline in zip(axis.offsets, shown, strict=True):
         process = processes.get(timeline.rank, alone)
-        offset, spans = axis.ns(number, 0), process.run.records(SPAN, process.writer)
+        spans = process.run.records(SPAN, process.writer)
         ranks.append(RankTrace(timeline, offset, process, spans))
         high = max(high, int(timeline.steps["step_end_ns"].max()) + offset, timeline.end_ns + offset)
         records = (timeline.steps, timeline.lanes.batches, timeline.pauses, timeline.events, spans)

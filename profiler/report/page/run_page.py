@@ -60,10 +60,10 @@ def pack(values: npt.ArrayLike, type_: str) -> dict[str, str]:
 
 def data_of(shown: Sequence[Timeline], lead: int) -> dict[str, Any]:
     """Make what the timeline's script reads. `lead`: the rank to show first."""
-    shifts = axis_of(shown).shifts
-    origin = min(timeline.begin_ns + shift for timeline, shift in zip(shown, shifts, strict=True))
+    offsets = axis_of(shown).offsets
+    origin = min(timeline.begin_ns + offset for timeline, offset in zip(shown, offsets, strict=True))
     # Each on its own host's clock.
-    ranks = [_rank(each, origin - shift, len(shown)) for each, shift in zip(shown, shifts, strict=True)]
+    ranks = [_rank(each, origin - offset, len(shown)) for each, offset in zip(shown, offsets, strict=True)]
     return {"device": shown[0].facts.device_kind, "lead": lead, "ranks": ranks}
 
 

@@ -16,8 +16,16 @@ from pyarrow import parquet
 
 from support.crafted import add
 from whyidle.record.run import create_run, open_run
-from whyidle.record.schema import BATCH, HOST, KINDS, NOT_MEASURED, PAUSE, Kind
-from whyidle.report.export.table import GROUP_ROWS, KINDS_OF_TABLES, Table, raw_table, write_csv, write_parquet
+from whyidle.record.schema import BATCH, KINDS, NOT_MEASURED, PAUSE, Kind
+from whyidle.report.export.table import (
+    GROUP_ROWS,
+    KINDS_OF_TABLES,
+    UNITLESS,
+    Table,
+    raw_table,
+    write_csv,
+    write_parquet,
+)
 
 
 def csv_rows(table: Table) -> list[dict[str, str]]:
@@ -47,16 +55,22 @@ def records(draw: st.DrawFn) -> tuple[Kind, list[dict[str, Any]]]:
 def test_what_is_read_back_is_what_was_recorded(drawn: tuple[Kind, list[dict[str, Any]]]) -> None:
     kind, rows = drawn
     with tempfile.TemporaryDirectory() as folder:
-        create_run(Path(folder) / "run", {})
+        create_run(Path(folder) / "run", {"device": {"kind": "emulated"}, "dataset": {"stand_in": "ImageNet"}})
         add(Path(folder) / "run", kind, rows)
         run = open_run(Path(folder) / "run")
         recorded = run.records(kind)
         name = next(name for name, of in KINDS_OF_TABLES.items() if of is kind)
         read = csv_rows(raw_table(name, [run]))
         write_parquet(raw_table(name, [run]), Path(folder) / "t.parquet")
-        columns = parquet.read_table(Path(folder) / "t.parquet").to_pydict()
+        table = parquet.read_table(Path(folder) / "t.parquet")
+        columns = table.to_pydict()
+    # Parquet says units and meanings, and what the run is.
+    about = table.schema.metadata
+    assert (about[b"device_kind"], about[b"stand_in_data"]) == (b"emulated", b"ImageNet")
     assert len(read) == len(rows) == len(columns["rank"])
     for field in kind.fields:
+        unit = {} if field.unit in UNITLESS else {b"unit": field.unit.encode()}
+        assert table.schema.field(field.name).metadata == {b"meaning": field.meaning.encode()} | unit
         for row, value in enumerate(recorded[field.name].tolist()):
             missing = value == NOT_MEASURED if field.type == "i8" else math.isnan(value)
             if missing:
@@ -66,17 +80,6 @@ def test_what_is_read_back_is_what_was_recorded(drawn: tuple[Kind, list[dict[str
                 parse = int if field.type == "i8" else float
                 assert parse(read[row][field.name]) == value
                 assert columns[field.name][row] == value
-
-
-def test_parquet_says_units_and_meanings_and_what_the_run_is(tmp_path: Path) -> None:
-    create_run(tmp_path / "run", {"device": {"kind": "emulated"}, "dataset": {"stand_in": "ImageNet"}})
-    add(tmp_path / "run", HOST, [{"t_ns": 1, "tree_rss_bytes": 5}])
-    write_parquet(raw_table("host", [open_run(tmp_path / "run")]), tmp_path / "t.parquet")
-    schema = parquet.read_schema(tmp_path / "t.parquet")
-    assert (schema.metadata[b"device_kind"], schema.metadata[b"stand_in_data"]) == (b"emulated", b"ImageNet")
-    assert schema.field("t_ns").metadata[b"unit"] == b"ns"
-    meaning = b"resident memory of the tree, shared pages counted once per process"
-    assert schema.field("tree_rss_bytes").metadata == {b"meaning": meaning, b"unit": b"bytes"}
 
 
 def test_a_large_table_is_written_in_several_row_groups(tmp_path: Path) -> None:
