@@ -17,10 +17,9 @@ from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
 from ..interrupts import end_like_ctrl_c
 from ..matrix import experiment
-from ..record.run import open_run
+from ..record.comparison import is_comparison
+from ..record.run import is_run, open_run
 from ..results.comparisons import ComparisonResult
-from ..results.opening import what_is
-from ..results.recordings import RunResult
 from ..terminal.console import console, show_comparison, show_document, write_json
 from ..terminal.progress import MatrixProgress
 from . import cost_options, options, plot
@@ -84,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     plot.check(arguments, arguments.out)
     plot.check_page(arguments, arguments.out)
     what: list[str] = arguments.what
-    recorded = len(what) > 1 or what_is(Path(what[0])) is not None
+    recorded = len(what) > 1 or is_run(Path(what[0])) or is_comparison(Path(what[0]))
     if recorded:
         why = "trainings that `compare` starts; these runs are already recorded. Leave it out."
         return _taking(arguments, RUNS, why, _recorded_runs)
@@ -159,14 +158,13 @@ def _folders(what: list[str]) -> list[Path]:
     """Give the run folders; whatever else was named is a mistake."""
     folders = [Path(word) for word in what]
     for folder in folders:
-        kind = what_is(folder)
-        if kind is ComparisonResult:
+        if is_comparison(folder) and not is_run(folder):
             raise WhyidleError(f"{folder} is a comparison already: `whyidle report {folder}` shows it.")
         if len(folders) == 1:
             raise WhyidleError(
                 f"{folder} is one run; a comparison takes two and more. `whyidle report {folder}` shows one."
             )
-        if kind is not RunResult:
+        if not is_run(folder):
             raise WhyidleError(
                 f"{folder} is not a run folder. Name either one scenario, or two and more folders that "
                 "`whyidle run` wrote."

@@ -103,18 +103,6 @@ def _in_one(folder: Path) -> Result:
     return RunResult([open_run(each) for each in within or [folder]])
 
 
-def what_is(folder: Path) -> type[Result] | None:
-    """What a folder that was named is meant as, a run or a comparison, by a look at its files alone; `None`: neither.
-    Nothing is read, so nothing is said of what cannot be."""
-    if is_run(folder):
-        return RunResult
-    if not is_comparison(folder):
-        return None
-    from .comparisons import ComparisonResult
-
-    return ComparisonResult
-
-
 def _are_one_job(folders: Sequence[Path]) -> bool:
     """Whether they are the parts of one job that its hosts recorded."""
     try:

@@ -12,9 +12,9 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import partial
 from heapq import merge
-from itertools import repeat
+from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TextIO
@@ -38,15 +38,13 @@ Event = dict[str, Any]
 Stamps = npt.NDArray[np.int64]
 """ns since the zero of the trace."""
 Values = npt.NDArray[np.float64]
-Make = Callable[[int], Iterator[Event]]
 
 
 # Events, and tracks that make them when asked for.
 
 
-EventSource = tuple[Stamps, Make]
-"""Events to be written in order of time: when each is due, ascending, and what makes one when it is written, by its
-place."""
+EventSource = Iterator[tuple[int, list[Event]]]
+"""Events in order of time, made when they are written: when they are due, and those that belong together."""
 
 
 @dataclass
@@ -67,12 +65,6 @@ class Tracks:
         self.metadata.append({**head, "name": f"{what}_name", "args": {"name": str(plain(name))}})
         self.metadata.append({**head, "name": f"{what}_sort_index", "args": {"sort_index": number}})
         return number
-
-    def add(self, at_ns: Stamps, make: Make) -> None:
-        """Add events: `at_ns` in any order; `make` gets the place in it."""
-        if len(at_ns):
-            order = np.argsort(at_ns, kind="stable")
-            self.sources.append((at_ns[order], lambda i: make(int(order[i]))))
 
 
 def complete(
@@ -352,10 +344,12 @@ HOST_COUNTERS: tuple[Counter, ...] = (
 BLOCK = 4096
 
 
-def _rows_of(records: Records) -> Callable[[int], Any]:
-    """Give what reads a record, many of them at once: they are kept by column, and are asked for nearly in order."""
-    block = lru_cache(2)(lambda number: np.asarray(records[number * BLOCK : (number + 1) * BLOCK]))
-    return lambda i: block(i // BLOCK)[i % BLOCK]
+def _in_order(records: Records, at_ns: Stamps) -> Iterator[tuple[int, Any]]:
+    """Give place and record by these times, many read at once: records are kept by column."""
+    order = np.argsort(at_ns, kind="stable")
+    for first in range(0, len(order), BLOCK):
+        places = order[first : first + BLOCK]
+        yield from zip(places.tolist(), np.asarray(records[places]), strict=True)
 
 
 class _Scene:
@@ -453,16 +447,16 @@ class _Scene:
             inside = self.covers(*(records[each] for each in stamps))
         records = records[inside]
         begin, end = (self.shifted(records[each]) for each in stamps)
-        lanes, at = lanes_of(begin, end), _rows_of(records)
+        lanes = lanes_of(begin, end)
         names = (title if n == 0 else f"{title} ({n + 1})" for n in range(int(lanes.max(initial=-1)) + 1))
         threads = np.array([self.tracks.track(each, pid) for each in names], dtype=np.int64)[lanes]
 
-        def make(i: int) -> Iterator[Event]:
-            record = at(i)
-            told = self._told(record, fields)
-            yield complete(pid, int(threads[i]), int(begin[i]), int(end[i]), label(record), told)
+        def events() -> EventSource:
+            for i, record in _in_order(records, begin):
+                low, high, told = int(begin[i]), int(end[i]), self._told(record, fields)
+                yield low, [complete(pid, int(threads[i]), low, high, label(record), told)]
 
-        self.tracks.add(begin, make)
+        self.tracks.sources.append(events())
         return threads, begin, end
 
     def _counter(
@@ -477,11 +471,12 @@ class _Scene:
         shown = np.isfinite(values) & (moved >= max(0, self.low)) & (moved < self.high)
         moved, values = moved[shown], values[shown] / scale
 
-        def make(i: int) -> Iterator[Event]:
-            told = {unit: round(float(values[i]), 6)}
-            yield {"ph": "C", "pid": pid, "tid": 0, "ts": int(moved[i]) / 1000, "name": name, "args": told}
+        def events() -> EventSource:
+            for i in np.argsort(moved, kind="stable").tolist():
+                told, at_ns = {unit: round(float(values[i]), 6)}, int(moved[i])
+                yield at_ns, [{"ph": "C", "pid": pid, "tid": 0, "ts": at_ns / 1000, "name": name, "args": told}]
 
-        self.tracks.add(moved, make)
+        self.tracks.sources.append(events())
 
     def _on_host(self, pid: int) -> None:
         """Add calls of the training thread that wait for the device or copy to it; then what lasts: garbage
@@ -542,22 +537,22 @@ class _Scene:
         # A step ends before the next begins, whatever its stamps say.
         following = np.append(begin[1:], np.iinfo(np.int64).max)
         end = np.minimum(np.maximum(end, begin), np.maximum(following, begin)) if len(steps) else end
-        at = _rows_of(steps)
 
-        def make(i: int) -> Iterator[Event]:
-            step, cursor = at(i), int(begin[i])
-            told = self._told(step, _OF_STEP)
-            yield complete(pid, tid, cursor, int(end[i]), f"step {int(step['step'])}", told, "step")
-            for name, starts, stops in _PHASES:
-                stop = next((int(step[each]) for each in stops if step[each] != NOT_MEASURED), None)
-                if step[starts] == NOT_MEASURED or stop is None:
-                    continue
-                low, high = max(int(step[starts]) + self.offset_ns, cursor), min(stop + self.offset_ns, int(end[i]))
-                if high >= low:
-                    yield complete(pid, tid, low, high, name, kind="phase")
-                    cursor = high
+        def events() -> EventSource:
+            for i, step in _in_order(steps, begin):
+                cursor, over, told = int(begin[i]), int(end[i]), self._told(step, _OF_STEP)
+                made = [complete(pid, tid, cursor, over, f"step {int(step['step'])}", told, "step")]
+                for name, starts, stops in _PHASES:
+                    stop = next((int(step[each]) for each in stops if step[each] != NOT_MEASURED), None)
+                    if step[starts] == NOT_MEASURED or stop is None:
+                        continue
+                    low, high = max(int(step[starts]) + self.offset_ns, cursor), min(stop + self.offset_ns, over)
+                    if high >= low:
+                        made.append(complete(pid, tid, low, high, name, kind="phase"))
+                        cursor = high
+                yield int(begin[i]), made
 
-        self.tracks.add(begin, make)
+        self.tracks.sources.append(events())
 
     def _instants(self, pid: int, tid: int) -> None:
         events = self.timeline.events
@@ -565,13 +560,9 @@ class _Scene:
         stamped = [(at, _INSTANTS[what].format(value)) for at, what, value in told]
         stamped.append((self.timeline.begin_ns, "the warm-up ends: reports count from here"))
         shifted = ((max(0, stamp + self.offset_ns), name) for stamp, name in stamped)
-        moments = [(at, name) for at, name in shifted if self.low <= at < self.high]
-
-        def make(i: int) -> Iterator[Event]:
-            at, name = moments[i]
-            yield {"ph": "i", "s": "p", "pid": pid, "tid": tid, "ts": at / 1000, "name": str(plain(name))}
-
-        self.tracks.add(np.array([at for at, _ in moments], dtype=np.int64), make)
+        moments = sorted((moment for moment in shifted if self.low <= moment[0] < self.high), key=itemgetter(0))
+        head = {"ph": "i", "s": "p", "pid": pid, "tid": tid}
+        self.tracks.sources.append((at, [head | {"ts": at / 1000, "name": str(plain(name))}]) for at, name in moments)
 
     def _loader(self, pid: int) -> dict[int, tuple[int, int, int, int]]:
         """Add a track for each worker, with the time of each batch, and which batches held up others. By number of the
@@ -620,19 +611,21 @@ class _Scene:
         number = self.tracks.next_flow
         self.tracks.next_flow += len(steps)
 
-        def make(i: int) -> Iterator[Event]:
-            from_pid, from_tid, begin, end = made[int(steps["step"][i])]
-            leaves, arrives = max(begin, end - 1), int(ends[i])
-            # Clocks are one; stamps of two processes may still be taken in the wrong order.
-            if leaves > arrives:
-                return
-            if (low := max(end, int(begins[i]))) == end:
-                yield complete(pid, tid, low, arrives + 1, "hand-over", kind="phase")
-            told = {"cat": "batch", "name": "batch", "id": number + i}
-            yield {"ph": "s", "pid": from_pid, "tid": from_tid, "ts": leaves / 1000, **told}
-            yield {"ph": "f", "bp": "e", "pid": pid, "tid": tid, "ts": arrives / 1000, **told}
+        def events() -> EventSource:
+            for i, step in _in_order(steps, ends):
+                from_pid, from_tid, begin, end = made[int(step["step"])]
+                leaves, arrives = max(begin, end - 1), int(ends[i])
+                # Clocks are one; stamps of two processes may still be taken in the wrong order.
+                if leaves > arrives:
+                    continue
+                waited = max(end, int(begins[i])) == end
+                handed = [complete(pid, tid, end, arrives + 1, "hand-over", kind="phase")] if waited else []
+                told = {"cat": "batch", "name": "batch", "id": number + i}
+                leaving = {"ph": "s", "pid": from_pid, "tid": from_tid, "ts": leaves / 1000, **told}
+                arriving = {"ph": "f", "bp": "e", "pid": pid, "tid": tid, "ts": arrives / 1000, **told}
+                yield arrives, [*handed, leaving, arriving]
 
-        self.tracks.add(ends, make)
+        self.tracks.sources.append(events())
 
 
 # Writing it, in order of time, never more than was asked for.
@@ -658,12 +651,8 @@ def write_trace(tracks: Tracks, about: dict[str, Any], most_bytes: int, file: Te
     written += file.write(",\n".join(map(_json, tracks.metadata)))
     events = len(tracks.metadata)
     cut: int | None = None
-    # Of events of the same instant, the number of the source decides.
-    sources = (
-        zip(at_ns.tolist(), repeat(number), map(make, range(len(at_ns))), strict=False)
-        for number, (at_ns, make) in enumerate(tracks.sources)
-    )
-    for at_ns, _, made in merge(*sources):
+    # Of events of the same instant, the first source decides.
+    for at_ns, made in merge(*tracks.sources, key=itemgetter(0)):
         lines = [f",\n{_json(event)}" for event in made]
         text = "".join(lines)
         if written + len(text) > room or events + len(lines) > MOST_EVENTS:
