@@ -42,12 +42,6 @@ def check(arguments: argparse.Namespace, made: Path | None = None) -> None:
         require_folder(str(file), made, picture.option)
 
 
-def check_of(arguments: argparse.Namespace, result: Result) -> None:
-    """Refuse pictures that this result does not have."""
-    for picture in asked(arguments):
-        result.require_picture(picture)
-
-
 def draw(arguments: argparse.Namespace, result: Result) -> None:
     """Draw those that were asked for."""
     for picture, file in asked(arguments).items():

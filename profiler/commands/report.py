@@ -89,7 +89,8 @@ def run(arguments: argparse.Namespace) -> int:
     plot.check(arguments)
     price = cost_options.price_of(arguments)
     result = open_result(arguments.run_folders or [newest()], price)
-    plot.check_of(arguments, result)
+    for picture in plot.asked(arguments):
+        result.require_picture(picture)
     if arguments.table is None:
         with doing():
             result.read()
