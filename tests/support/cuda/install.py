@@ -17,6 +17,7 @@ from whyidle.capture.workers import hook
 from whyidle.devices import choose, cpu, cuda
 from whyidle.devices import clock as device_clock
 
+from .. import gpu_programs
 from . import clock, operations
 from . import machine as machines
 from .machine import Machine
@@ -32,6 +33,7 @@ def installed(machine: Machine, patch: pytest.MonkeyPatch) -> Machine:
     """Run torch on this machine from here on, in this thread, until `patch` is undone."""
     patch.setattr(clock, "_installed", machine.clock)
     patch.setattr(machines, "_installed", machine)
+    patch.setattr(gpu_programs, "spend", machine.host)
     _replace_clock(patch)
     _replace_cuda(machine, patch)
     _replace_tensors(machine, patch)
