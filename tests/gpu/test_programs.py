@@ -15,7 +15,6 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from benchmarks.gpu_check.spinning import cycles_per_ms
 from support import gpu_programs
 from support.gpu_programs import MS, Learner, loader, moved, plain, spend
 from whyidle.analyse.run.facts import Facts, facts_of
@@ -34,11 +33,11 @@ Record = Callable[..., Facts]
 
 
 @pytest.fixture
-def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Record:
+def record(tmp_path: Path, spins: Callable[[float], None]) -> Record:
     """Records a program as the API does that is told a device, or finds it; no hook may have failed."""
 
     def record(program: Program, device: str = "auto") -> Facts:
-        monkeypatch.setattr(gpu_programs, "spin_cycles", int(COMPUTE_MS * cycles_per_ms()))
+        spins(COMPUTE_MS)
         with recording(tmp_path / "run", device, sampler=False):
             program(None)
         assert read_notices(tmp_path / "run") == []
