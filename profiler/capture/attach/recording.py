@@ -13,19 +13,18 @@ import select
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ...interrupts import held
 from ...record.run import ProcessStates, create_run, update_run, write_states
 from ...record.secret import without_secrets
-from ..sampler.procfs import command_of, is_python, read
+from ..sampler.procfs import command_of, is_python, parse_schedstat, read
 from ..sampler.schedule import NS_PER_S, Cadence
 from ..sampler.stack_looks import StackLooks
 from ..sampler.start import StackOptions, start_sampler
 from ..sampler.tree import Member, ProcessTree
-from ..stacks.spy import NoStacks
 from .target import OURS, Target, device_kind, rank_of, state_of
 
 COUNTERS_NS = NS_PER_S
@@ -36,20 +35,14 @@ MOST_ENDED = 2000
 
 
 @dataclass
-class _FollowedProcess:
+class _Followed:
     """What is known of one process so far."""
 
-    pid: int
-    parent: int
-    name: str
-    command: str
-    rank: int | None
-    python: bool | None
-    ours: bool
+    seen: ProcessStates
+    """All but what counts looks."""
     begin_ns: int
-    end_ns: int
     first: dict[str, int | None]
-    last: dict[str, int | None]
+    """Its counters when it was met."""
     states: Counter[str] = field(default_factory=Counter)
 
 
@@ -60,14 +53,15 @@ class States:
         self._tree = ProcessTree(pid)
         self._look = Cadence(round(NS_PER_S / rate), share=MOST_OF_CPU)
         self._count = Cadence(COUNTERS_NS, share=MOST_OF_CPU)
-        self._watched: dict[tuple[int, int], _FollowedProcess] = {}
+        self._followed: dict[tuple[int, int], _Followed] = {}
+        """By process and when it was started."""
         self._looks = 0
-        self._alive: list[_FollowedProcess] = []
+        self._alive: list[_Followed] = []
 
     @property
     def pids(self) -> list[int]:
         """The tree's processes that run, whyidle's own left out."""
-        return [process.pid for process in self._alive if not process.ours]
+        return [process.seen.pid for process in self._alive if not process.seen.ours]
 
     @property
     def members(self) -> list[Member]:
@@ -78,7 +72,8 @@ class States:
     @property
     def trainings(self) -> dict[int, int]:
         """Process → its main thread, of those likely to train: a launcher's ranks, else the outermost Pythons."""
-        pythons = [process for process in self._alive if not process.ours and process.python is not False]
+        seen = [process.seen for process in self._alive]
+        pythons = [process for process in seen if not process.ours and process.python is not False]
         ranks = [process for process in pythons if process.rank is not None]
         pids = {process.pid for process in ranks or pythons}
         return {process.pid: process.pid for process in ranks or pythons if process.parent not in pids}
@@ -95,56 +90,41 @@ class States:
         if self._look.due(now_ns):
             self._looks += 1
             for process in self._alive:
-                process.states[state_of(process.pid)] += 1
+                process.states[state_of(process.seen.pid)] += 1
             self._look.cost(now_ns, time.thread_time_ns() - begin)
 
     def result(self) -> list[ProcessStates]:
         """Everything seen so far."""
-        return [self._summary(process) for process in self._watched.values()]
+        return [
+            replace(
+                each.seen,
+                looks=each.states.total(),
+                states=dict(each.states),
+                present=each.states.total() / self._looks if self._looks else 0.0,
+            )
+            for each in self._followed.values()
+        ]
 
     def _read_counters(self, now_ns: int) -> None:
-        alive = []
+        self._alive = []
         for member in self._tree.alive:
-            key = member.pid, member.stat.started
-            now = _counters(member.pid, member.counters["tree_cpu_ns"])
-            counted = member.counters.get
-            now |= {"read_bytes": counted("read_storage_bytes"), "read_chars": counted("read_chars_bytes")}
-            process = self._watched.get(key)
+            key, now = (member.pid, member.stat.started), _counters(member)
+            process = self._followed.get(key)
             if process is None:
-                if len(self._watched) >= MOST_ENDED:
+                if len(self._followed) >= MOST_ENDED:
                     continue
-                process = _FollowedProcess(
-                    member.pid, member.stat.parent, "", "", None, None, False, now_ns, now_ns, now, now
-                )
-                _describe(process)
-                self._watched[key] = process
-            process.end_ns, process.last = now_ns, now
+                about = ProcessStates(member.pid, member.stat.parent, **_described(member.pid))
+                process = self._followed[key] = _Followed(about, now_ns, now)
+            # It may have been met between its fork and what it became, which may have the same name: both are Python.
             name, command = _called(member.pid)
-            if command and (name, command) != (process.name, process.command):
-                # It was met between its fork and what it became, which may have the same name: both are Python.
-                _describe(process)
-            alive.append(process)
-        self._alive = alive
-
-    def _summary(self, process: _FollowedProcess) -> ProcessStates:
-        def rise(name: str) -> int | None:
-            first, last = process.first[name], process.last[name]
-            return None if first is None or last is None else max(0, last - first)
-
-        return ProcessStates(
-            pid=process.pid,
-            parent=process.parent,
-            name=process.name,
-            command=process.command,
-            rank=process.rank,
-            seconds=(process.end_ns - process.begin_ns) / NS_PER_S,
-            looks=process.states.total(),
-            states=dict(process.states),
-            python=process.python,
-            ours=process.ours,
-            present=process.states.total() / self._looks if self._looks else 0.0,
-            **{name: rise(name) for name in process.last},
-        )
+            renamed = command and (name, command) != (process.seen.name, process.seen.command)
+            rises = {
+                name: None if count is None or (first := process.first[name]) is None else max(0, count - first)
+                for name, count in now.items()
+            }
+            changes = rises | (_described(member.pid) if renamed else {})
+            process.seen = replace(process.seen, seconds=(now_ns - process.begin_ns) / NS_PER_S, **changes)
+            self._alive.append(process)
 
 
 def _called(pid: int) -> tuple[str, str]:
@@ -153,23 +133,24 @@ def _called(pid: int) -> tuple[str, str]:
     return name, " ".join(without_secrets(command_of(pid)))[:MOST_COMMAND]
 
 
-def _describe(process: _FollowedProcess) -> None:
-    """What it calls itself and runs, now."""
-    process.name, process.command = _called(process.pid)
-    process.rank = rank_of(process.pid)
-    process.python = is_python(process.pid)
+def _described(pid: int) -> dict[str, Any]:
+    """What it calls itself and runs, now, by the fields of `ProcessStates`."""
+    name, command = _called(pid)
     # A training that whyidle has started is not ours for that.
-    process.ours = process.pid == os.getpid() or bool(OURS.search(" ".join(command_of(process.pid))))
+    ours = pid == os.getpid() or bool(OURS.search(" ".join(command_of(pid))))
+    return {"name": name, "command": command, "rank": rank_of(pid), "python": is_python(pid), "ours": ours}
 
 
-def _counters(pid: int, cpu_ns: int | None) -> dict[str, int | None]:
+def _counters(member: Member) -> dict[str, int | None]:
     """Of the main thread in nanoseconds where the kernel counts them so; the process's have ticks of 10 ms."""
-    fields = (read(f"/proc/{pid}/schedstat") or b"").split()
-    known = len(fields) >= 2 and fields[0].isdigit() and fields[1].isdigit()
+    main_cpu_ns, main_queue_ns = parse_schedstat(read(f"/proc/{member.pid}/schedstat"))
+    counted = member.counters.get
     return {
-        "cpu_ns": cpu_ns,
-        "main_cpu_ns": int(fields[0]) if known else None,
-        "main_queue_ns": int(fields[1]) if known else None,
+        "cpu_ns": counted("tree_cpu_ns"),
+        "main_cpu_ns": main_cpu_ns,
+        "main_queue_ns": main_queue_ns,
+        "read_bytes": counted("read_storage_bytes"),
+        "read_chars": counted("read_chars_bytes"),
     }
 
 
@@ -210,9 +191,25 @@ def record(target: Target, folder: Path, rate: float, seconds: float | None, tel
         looks = StackLooks(folder, target.pid, StackOptions(rate, within=False), notes.append, lambda: states.trainings)
         sampler = start_sampler(folder, target.pid)
         begin_ns = time.monotonic_ns()
-        why = "user"
+        why, kept_ns = "", begin_ns
         try:
-            why = _watch(target, folder, seconds, states, looks, tell, begin_ns, interrupts)
+            while not why:
+                now_ns = time.monotonic_ns()
+                states.tick(now_ns)
+                looks.look(now_ns, states.members)
+                if now_ns - kept_ns >= KEPT_EVERY_NS:
+                    kept_ns = now_ns
+                    _keep(folder, states)
+                tell(Progress((now_ns - begin_ns) / NS_PER_S, len(states.pids)))
+                if interrupts:
+                    why = "user"
+                elif seconds is not None and now_ns - begin_ns >= seconds * NS_PER_S:
+                    why = "duration"
+                elif not target.alive:
+                    why = "target"
+                else:
+                    rest_s = min(TICK_S, looks.wait_ns(time.monotonic_ns()) / NS_PER_S)
+                    select.select(looks.inputs, [], [], rest_s)
             # Of a process that has ended its counters are those of the last look.
             states.tick(time.monotonic_ns(), last=True)
         finally:
@@ -223,7 +220,11 @@ def record(target: Target, folder: Path, rate: float, seconds: float | None, tel
             # Of a process that has ended nobody knows what it was.
             reasons = {} if looks.made else looks.hindrances
             hindered = [reason for pid, reason in reasons.items() if is_python(pid) is not False]
-            notes += _why_unread(target.pid, hindered)
+            refused = any(each.refused for each in hindered)
+            if refused:
+                notes.append(REFUSED.format(pid=target.pid))
+            elif hindered:
+                notes.append(UNREADABLE.format(reason=hindered[0].reason))
             recorded_s = (time.monotonic_ns() - begin_ns) / NS_PER_S
             notes = [*target.notes, *notes, *([sampler.error] if sampler.error else [])]
             if why != "target" and target.state in "Tt":
@@ -236,42 +237,11 @@ def record(target: Target, folder: Path, rate: float, seconds: float | None, tel
                 folder,
                 {
                     "ended": {"status": "ok", "error": None, "exit_code": None},
-                    "attach": _facts(target, rate)
-                    | {"seconds": recorded_s, "why": why}
-                    | {"refused": any(each.refused for each in hindered)},
+                    "attach": _facts(target, rate) | {"seconds": recorded_s, "why": why or "user", "refused": refused},
                     "notices": list(dict.fromkeys(notes)),
                 },
             )
     return why
-
-
-def _watch(
-    target: Target,
-    folder: Path,
-    seconds: float | None,
-    states: States,
-    looks: StackLooks,
-    tell: Callable[[Progress], None],
-    begin_ns: int,
-    interrupts: list[int],
-) -> str:
-    """Returns why it ended; a signal in `interrupts` is the user's wish."""
-    kept_ns = begin_ns
-    while not interrupts:
-        now_ns = time.monotonic_ns()
-        elapsed = (now_ns - begin_ns) / NS_PER_S
-        states.tick(now_ns)
-        looks.look(now_ns, states.members)
-        if now_ns - kept_ns >= KEPT_EVERY_NS:
-            kept_ns = now_ns
-            _keep(folder, states)
-        tell(Progress(elapsed, len(states.pids)))
-        if seconds is not None and elapsed >= seconds:
-            return "duration"
-        if not target.alive:
-            return "target"
-        select.select(looks.inputs, [], [], min(TICK_S, looks.wait_ns(time.monotonic_ns()) / NS_PER_S))
-    return "user"
 
 
 def _keep(folder: Path, states: States) -> list[str]:
@@ -281,12 +251,6 @@ def _keep(folder: Path, states: States) -> list[str]:
     except OSError as error:
         return [f"The recording could not be written in full: {error.strerror}."]
     return []
-
-
-def _why_unread(pid: int, hindered: list[NoStacks]) -> list[str]:
-    if any(each.refused for each in hindered):
-        return [REFUSED.format(pid=pid)]
-    return [UNREADABLE.format(reason=each.reason) for each in hindered[:1]]
 
 
 def _facts(target: Target, rate: float) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from ...errors import WhyidleError
-from ..sampler.procfs import command_of, is_python, names, parse_stat, read
+from ..sampler.procfs import command_of, is_python, names, parse_stat, parse_status, read
 from ..sampler.tree import ProcessTree
 
 OURS = re.compile(
@@ -59,7 +59,7 @@ def find(pid: int) -> Target:
             f"process {pid} ({name}) has ended; it only waits for its parent {stat.parent} to collect its exit code. "
             "There is nothing to observe."
         )
-    status = _status(pid)
+    status = parse_status(read(f"/proc/{pid}/status"))
     group = int(status.get("Tgid", pid))
     if group != pid:
         raise WhyidleError(f"{pid} is a thread of process {group}. Attach to {group}.")
@@ -98,11 +98,6 @@ def device_kind(pids: list[int]) -> str | None:
             if _DEVICE.match(link):
                 return "cuda"
     return "cpu" if readable or not any(map(os.path.exists, _DRIVERS)) else None
-
-
-def _status(pid: int) -> dict[str, str]:
-    lines = (read(f"/proc/{pid}/status") or b"").decode(errors="replace").splitlines()
-    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
 def _notes(pid: int, status: dict[str, str]) -> list[str]:
