@@ -7,16 +7,14 @@ spent waiting for data, whatever else a program does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
 
 from support import gpu_programs
-from support.gpu_programs import MS, Learner, loader, moved, plain, spend
+from support.gpu_programs import MS, WAITS, Learner, loader, moved, plain
 from whyidle.analyse.run.facts import Facts, facts_of
 from whyidle.capture.recording import recording
 from whyidle.record.notices import read_notices
@@ -49,15 +47,6 @@ def record(tmp_path: Path, spins: Callable[[float], None]) -> Record:
     return record
 
 
-def stages(_: object) -> None:
-    """Augmenting or packing behind the loader: 10 ms in which the device idles, and nothing is fetched."""
-    learner = Learner()
-    for batch in loader(60, 20 * MS):
-        spend(10 * MS)
-        learner.step(*moved(batch))
-        torch.cuda.synchronize()
-
-
 def runs_out_of_memory(_: object) -> None:
     learner = Learner()
     for number, batch in enumerate(loader(60, 20 * MS)):
@@ -80,7 +69,8 @@ def runs_out_of_memory(_: object) -> None:
         (gpu_programs.captures_among_its_steps, {"input": 1 - 10 * (20 + 3 * 40) / 60 / 60}),
         (gpu_programs.replays_whole_steps, {"input": 50 / 60}),
         (gpu_programs.accumulates, {"input": 20 / 30}),
-        (stages, {"compute": 10 / 40, "host": 10 / 40}),
+        # Augmenting or packing behind the loader: 10 ms in which the device idles, and nothing is fetched.
+        (lambda _: plain(20 * MS, before_ns=10 * MS, waits=WAITS["cuda"]), {"compute": 10 / 40, "host": 10 / 40}),
         (runs_out_of_memory, {"input": 10 / 20}),
     ],
 )
@@ -119,25 +109,9 @@ def test_the_model_is_on_the_second_gpu_and_the_current_device_stays(record: Rec
     assert [process.device["name"] for process in processes(tmp_path / "run")] == ["cuda:1"]
 
 
-def waits_in_its_steps(wait: Callable[[torch.Tensor], object], _: object) -> None:
-    learner = Learner()
-    for batch in loader(60, 20 * MS):
-        images, labels = moved(batch)
-        loss = cross_entropy(learner.model(images), labels)
-        loss.backward()
-        wait(loss.detach())
-        learner.optimizer.step()
-
-
-@pytest.mark.parametrize(
-    "wait",
-    [lambda _loss: torch.accelerator.synchronize(), lambda _loss: torch.cuda.synchronize(), lambda loss: loss.tolist()],
-    ids=["accelerator", "cuda", "tolist"],
-)
-def test_calls_that_wait_for_the_device_are_told(
-    record: Record, tmp_path: Path, wait: Callable[[torch.Tensor], object]
-) -> None:
-    record(partial(waits_in_its_steps, wait))
+@pytest.mark.parametrize("wait", WAITS)
+def test_calls_that_wait_for_the_device_are_told(record: Record, tmp_path: Path, wait: str) -> None:
+    record(lambda _: plain(20 * MS, waits=WAITS[wait]))
     pauses = open_run(tmp_path / "run").records(PAUSE)
     waits = pauses[pauses["what"] == PauseKind.SYNC][5:]
     assert len(waits) == pytest.approx(55, abs=3)
@@ -145,7 +119,7 @@ def test_calls_that_wait_for_the_device_are_told(
 
 
 def test_an_idle_device_is_seen_to_be_idle_when_a_batch_is_asked_for(record: Record, tmp_path: Path) -> None:
-    record(lambda _: plain(20 * MS, 2 * MS, reads=True))
+    record(lambda _: plain(20 * MS, 2 * MS, waits=WAITS["item"]))
     flags = open_run(tmp_path / "run").records(STEP)["flags"][5:]
     for seen in (StepFlag.DRAINED_KNOWN, StepFlag.DRAINED_AT_ENTRY):
         assert ((flags & seen) != 0).mean() > 0.9

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from benchmarks.gpu_check.spinning import cycles_per_ms
-from support.gpu_programs import MS, Learner, loader, moved, plain
+from support.gpu_programs import MS, WAITS, Learner, loader, moved, plain
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.facts import Facts
 from whyidle.capture.recording import recording
@@ -58,7 +58,7 @@ def test_reading_the_loss_in_every_step_does_not_flip_the_verdict_when_it_costs_
 ) -> None:
     """The host waits in `.item()` for most of each step; the device idles for some launches, below 2 % of 40 ms."""
     spins(40)
-    facts, cause = analysed(lambda: plain(MS // 2, steps=100, reads=True))
+    facts, cause = analysed(lambda: plain(MS // 2, steps=100, waits=WAITS["item"]))
     assert open_run(tmp_path / "run").records(STEP)["sync_ns"].sum() > 0.5 * facts.parts.wall_ns
     assert facts.parts.share("sync") < 0.02
     assert cause == "none"

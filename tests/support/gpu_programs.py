@@ -13,6 +13,13 @@ from torch.utils.data import DataLoader, Dataset
 
 MS = 1_000_000
 BATCH, WIDTH = 4, 8
+WAITS: dict[str, Callable[[torch.Tensor], object]] = {
+    "cuda": lambda _: torch.cuda.synchronize(),
+    "accelerator": lambda _: torch.accelerator.synchronize(),
+    "item": lambda loss: loss.item(),
+    "tolist": lambda loss: loss.tolist(),
+}
+"""What waits for the device, given a tensor that is on it."""
 HOST, INPUT = "host", "input"
 spin_cycles = 0
 """Cycles of its clock that a device spins in each forward pass of a `Learner`, whose own work takes a GPU no time."""
@@ -86,14 +93,20 @@ def plain(
     *,
     device: str = "cuda",
     pinned: bool = False,
-    reads: bool = False,
+    before_ns: int = 0,
+    moved_ns: int = 0,
+    waits: Callable[[torch.Tensor], object] | None = None,
 ) -> None:
-    """The loop that every tutorial has."""
+    """The loop that every tutorial has. The host may work before it moves a batch, when it has, and after a step, which
+    may be waited for, given its loss."""
     learner = Learner(device)
     for batch in loader(steps, load_ns, pin_memory=pinned):
-        loss = learner.step(*moved(batch, device, pinned))
-        if reads:
-            loss.item()
+        spend(before_ns)
+        images, labels = moved(batch, device, pinned)
+        spend(moved_ns)
+        loss = learner.step(images, labels)
+        if waits is not None:
+            waits(loss)
         spend(after_ns)
 
 

@@ -18,7 +18,7 @@ from support import gpu_programs
 from support.cuda import MS, US, GpuSpec, Machine, installed
 from support.cuda.machine import BOUNDARY
 from support.cuda.recorded import Run, assert_true
-from support.gpu_programs import BATCH, Data, Learner, Prefetcher, follows, loader, moved, net, plain
+from support.gpu_programs import BATCH, WAITS, Data, Learner, Prefetcher, follows, loader, moved, net, plain
 from whyidle.analyse.run.facts import facts_of
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.capture.marks import MAX_UNRESOLVED
@@ -31,7 +31,6 @@ GPU = GpuSpec()
 FULL = GpuSpec(used_by_others=GPU.memory_bytes - 10**6)
 SLOW_LINK = GpuSpec(pinned_bytes_per_s=2_000)
 """A batch has 160 bytes."""
-WAITS = {"cuda": lambda: torch.cuda.synchronize(), "accelerator": lambda: torch.accelerator.synchronize()}
 
 
 @pytest.mark.parametrize(
@@ -40,8 +39,8 @@ WAITS = {"cuda": lambda: torch.cuda.synchronize(), "accelerator": lambda: torch.
         ({"load_ns": 70 * MS}, {}, 40),
         ({"load_ns": 70 * MS, "pinned": True}, {}, 40),
         ({"load_ns": 10 * MS, "pinned": True}, {}, 40),
-        ({"reads": True}, {}, 40),
-        ({"reads": True, "after_ns": 30 * MS}, {}, 40),
+        ({"waits": WAITS["item"]}, {}, 40),
+        ({"waits": WAITS["item"], "after_ns": 30 * MS}, {}, 40),
         ({"load_ns": 10 * MS, "after_ns": 80 * MS, "pinned": True}, {}, 40),
         ({}, {"pageable_bytes_per_s": 10_000}, 40),
         ({"pinned": True}, {"pinned_bytes_per_s": 20_000}, 40),
@@ -49,13 +48,13 @@ WAITS = {"cuda": lambda: torch.cuda.synchronize(), "accelerator": lambda: torch.
         ({"load_ns": 700 * MS, "steps": 100}, {"drift": 50e-6}, 400),
         # The rate is not known yet in the first seconds; the driver answers a little late besides.
         (
-            {"load_ns": 60 * MS, "after_ns": 100 * MS, "reads": True, "steps": 20},
+            {"load_ns": 60 * MS, "after_ns": 100 * MS, "waits": WAITS["item"], "steps": 20},
             {"drift": -40e-6, "answer_late_ns": 20 * US},
             100,
         ),
         # WSL, idle laptop GPUs: stamps are known to within the time of a mark's arrival only.
         ({"load_ns": 600 * MS, "after_ns": 200 * MS}, {"arrival_ns": 300 * US}, 400),
-        ({"load_ns": 600 * MS, "after_ns": 200 * MS, "reads": True}, {"arrival_ns": 300 * US}, 400),
+        ({"load_ns": 600 * MS, "after_ns": 200 * MS, "waits": WAITS["item"]}, {"arrival_ns": 300 * US}, 400),
     ],
 )
 def test_a_plain_loop(run: Run, how: dict[str, Any], spec: dict[str, Any], step_ms: int) -> None:
@@ -393,14 +392,7 @@ def test_the_api_leaves_devices_that_are_not_used_as_they_are(
 
 @pytest.mark.parametrize("wait", WAITS)
 def test_a_call_that_waits_for_the_device_is_seen(run: Run, wait: str) -> None:
-    def program(machine: Machine) -> None:
-        learner = Learner()
-        for batch in loader(60, 20 * MS):
-            learner.step(*moved(batch))
-            WAITS[wait]()
-            machine.host(15 * MS)
-
-    recorded = run(program)
+    recorded = run(lambda _: plain(20 * MS, 15 * MS, waits=WAITS[wait]))
     assert_true(recorded)
     assert (open_run(recorded.folder).records(STEP)["sync_ns"] > 10 * MS).all()
 
@@ -417,16 +409,7 @@ def test_no_call_of_ours_waits_for_the_device_but_one_at_the_start(run: Run, mon
 @pytest.mark.parametrize(("before_ms", "after_ms"), [(35, 0), (0, 35), (35, 35)])
 def test_a_stage_behind_the_loader_is_time_of_the_host(run: Run, before_ms: int, after_ms: int, pinned: bool) -> None:
     """Packing, tokenising, augmenting."""
-
-    def program(machine: Machine) -> None:
-        learner = Learner()
-        for batch in loader(60, 20 * MS, pin_memory=pinned):
-            machine.host(before_ms * MS)
-            images, labels = moved(batch, pinned=pinned)
-            machine.host(after_ms * MS)
-            learner.step(images, labels)
-
-    assert_true(run(program))
+    assert_true(run(lambda _: plain(20 * MS, before_ns=before_ms * MS, moved_ns=after_ms * MS, pinned=pinned)))
 
 
 @pytest.mark.parametrize(
@@ -456,7 +439,7 @@ def test_of_kernels_without_gradients_it_is_not_known_when_they_ran(run: Run, ke
 
 
 def test_an_idle_device_is_seen_to_be_idle_when_a_batch_is_asked_for(run: Run) -> None:
-    recorded = run(lambda _: plain(20 * MS, 30 * MS, reads=True))
+    recorded = run(lambda _: plain(20 * MS, 30 * MS, waits=WAITS["item"]))
     flags = open_run(recorded.folder).records(STEP)["flags"][5:]
     assert (flags & StepFlag.DRAINED_KNOWN != 0).all()
     assert (flags & StepFlag.DRAINED_AT_ENTRY != 0).all()
