@@ -15,8 +15,7 @@ from rich.markup import escape
 from rich.status import Status
 
 from ..analyse.attached.trainers import so_far
-from ..capture.attach.recording import Progress, record
-from ..capture.attach.target import Target, find, require_python
+from ..capture.attach import Target, find, record, require_python
 from ..capture.sampler.schedule import NS_PER_S, Cadence
 from ..errors import RecordError
 from ..interrupts import end_like_ctrl_c
@@ -92,7 +91,7 @@ class _Teller:
         self._shares = ""
         self._summing = Cadence(round(PLAIN_SECONDS * NS_PER_S), time.monotonic_ns() + FIRST_NS, SUMMING_OF_CPU)
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, seconds: float, processes: int) -> None:
         now_ns = time.monotonic_ns()
         if self._summing.due(now_ns):
             begin = time.thread_time_ns()
@@ -108,12 +107,12 @@ class _Teller:
             return
         self._next = now + (LINE_SECONDS if self._status else PLAIN_SECONDS)
         if self._status is not None:
-            self._status.update(escape(self._line(progress)))
+            self._status.update(escape(self._line(seconds, processes)))
         else:
-            print(f"whyidle: {self._line(progress)}", file=sys.stderr, flush=True)
+            print(f"whyidle: {self._line(seconds, processes)}", file=sys.stderr, flush=True)
 
-    def _line(self, progress: Progress) -> str:
+    def _line(self, seconds: float, processes: int) -> str:
         until = " (Ctrl-C ends it and reports)" if self._seconds is None else f" of {self._seconds:g} s"
-        number = f"{progress.processes} process{'' if progress.processes == 1 else 'es'}"
+        number = f"{processes} process{'' if processes == 1 else 'es'}"
         name = plain(self._target.name).replace("\n", "?")
-        return f"observing {self._target.pid} ({name}), {number}, {progress.seconds:.0f} s{until}{self._shares}"
+        return f"observing {self._target.pid} ({name}), {number}, {seconds:.0f} s{until}{self._shares}"

@@ -20,9 +20,8 @@ from ...record.segment import RecordWriter
 from ...record.stacks import Call, CallStack, StackNames
 from ..hidden import is_ours
 from ..stacks.source import SourceLines
-from ..stacks.spy import AFTER_NS, MOST_RATE, Look, NoStacks, Spy
+from ..stacks.spy import AFTER_NS, MOST_RATE, Look, NoStacks, Spy, SpyTrace
 from ..stacks.thread_state import Gone, thread_state
-from ..stacks.trace import SpyTrace
 from .procfs import is_python, names, parse_stat, parse_status, read
 from .schedule import NS_PER_S, Cadence
 from .start import StackOptions

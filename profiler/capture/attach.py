@@ -1,14 +1,16 @@
-"""One recording of a running process: looks at its stacks, states, and the sampler, into a run folder.
+"""Observing a process that already runs, from outside: nothing here writes to it, stops it, or runs inside it.
 
-What each process of the tree does, several times a second, from `/proc`: on a CPU, waiting for one, reading, idle.
-A look reads one small file per process; counters and new processes are looked for once a second. Where the tree is
-large the looks become fewer, so that they never take more than half a percent of a CPU.
+Who is behind a process id, and whether it can be observed. Then one recording: looks at its stacks, states, and the
+sampler, into a run folder. What each process of the tree does, several times a second, from `/proc`: on a CPU, waiting
+for one, reading, idle. A look reads one small file per process; counters and new processes are looked for once a
+second. Where the tree is large the looks become fewer, so that they never take more than half a percent of a CPU.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import time
 from collections import Counter
@@ -17,15 +19,135 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...interrupts import held
-from ...record.run import ProcessStates, create_run, update_run, write_states
-from ...record.secret import without_secrets
-from ..sampler.procfs import command_of, is_python, parse_schedstat, read
-from ..sampler.schedule import NS_PER_S, Cadence
-from ..sampler.stack_looks import StackLooks
-from ..sampler.start import StackOptions, start_sampler
-from ..sampler.tree import Member, ProcessTree
-from .target import OURS, Target, device_kind, rank_of, state_of
+from ..errors import WhyidleError
+from ..interrupts import held
+from ..record.run import ProcessStates, create_run, update_run, write_states
+from ..record.secret import without_secrets
+from .sampler.procfs import command_of, is_python, names, parse_schedstat, parse_stat, parse_status, read
+from .sampler.schedule import NS_PER_S, Cadence
+from .sampler.stack_looks import StackLooks
+from .sampler.start import StackOptions, start_sampler
+from .sampler.tree import Member, ProcessTree
+
+OURS = re.compile(
+    r"whyidle\.capture\.sampler|(?:\b|/)whyidle (?:attach|run|live)\b|/py-spy record --format chrometrace"
+)
+"""Commands of whyidle itself that may be in a training's tree."""
+_DEVICE = re.compile(r"/dev/(nvidia\d+|kfd|dxg|accel/accel\d+)\Z")
+_DRIVERS = ("/proc/driver/nvidia", "/dev/kfd", "/dev/dxg", "/dev/accel")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A process as found when the recording began."""
+
+    pid: int
+    started: int
+    """Ticks after boot: with the pid, it names a process for good."""
+    name: str
+    command: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """What is unusual about it, one sentence each."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        stat = parse_stat(read(f"/proc/{self.pid}/stat"))
+        return stat is not None and stat.started == self.started and not stat.ended
+
+    @property
+    def state(self) -> str:
+        """The kernel's letter; `X` when it is gone."""
+        return state_of(self.pid)
+
+
+def find(pid: int) -> Target:
+    """The process to observe.
+
+    Raises:
+        WhyidleError: there is none, it has ended, or it is no candidate.
+    """
+    stat = parse_stat(read(f"/proc/{pid}/stat"))
+    if stat is None:
+        raise WhyidleError(
+            f"there is no process {pid} here. `ps -ef` lists the processes; a container has process ids of its own."
+        )
+    name = (read(f"/proc/{pid}/comm") or b"?").decode(errors="replace").strip()
+    if stat.ended:
+        raise WhyidleError(
+            f"process {pid} ({name}) has ended; it only waits for its parent {stat.parent} to collect its exit code. "
+            "There is nothing to observe."
+        )
+    status = parse_status(read(f"/proc/{pid}/status"))
+    group = int(status.get("Tgid", pid))
+    if group != pid:
+        raise WhyidleError(f"{pid} is a thread of process {group}. Attach to {group}.")
+    if pid == os.getpid():
+        raise WhyidleError(f"{pid} is this command itself. Name the process of the training.")
+    command = command_of(pid)
+    if not command:
+        raise WhyidleError(f"{pid} ({name}) is a thread of the kernel, not a Python process.")
+    return Target(pid, stat.started, name, command, tuple(_notes(pid, status)))
+
+
+def rank_of(pid: int) -> int | None:
+    """`RANK` of a launcher's child; `None` where it has none, or its environment may not be read."""
+    for entry in (read(f"/proc/{pid}/environ") or b"").split(b"\0"):
+        if entry.startswith(b"RANK=") and entry[5:].isdigit():
+            return int(entry[5:])
+    return None
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for the state of a process's main thread; `X` when it is gone."""
+    text = read(f"/proc/{pid}/stat")
+    return text[text.rfind(b")") + 2 :][:1].decode(errors="replace") or "X" if text else "X"
+
+
+def device_kind(pids: list[int]) -> str | None:
+    """`cuda` if a process has an accelerator's file open, `cpu` if none has; `None` where that may not be read."""
+    readable = False
+    for pid in pids:
+        for number in names(f"/proc/{pid}/fd"):
+            try:
+                link = os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115 - many, and quickly
+            except OSError:
+                continue
+            readable = True
+            if _DEVICE.match(link):
+                return "cuda"
+    return "cpu" if readable or not any(map(os.path.exists, _DRIVERS)) else None
+
+
+def _notes(pid: int, status: dict[str, str]) -> list[str]:
+    notes = []
+    ids = status.get("NSpid", "").split()
+    if len(ids) > 1:
+        notes.append(f"Process {pid} runs in a container, where its id is {ids[-1]}.")
+    state = status.get("State", "")[:1]
+    tracer = status.get("TracerPid", "0")
+    if tracer != "0":
+        notes.append(f"Process {pid} is traced by process {tracer} (a debugger or strace), which slows it down.")
+    if state in "Tt":
+        notes.append(f"Process {pid} was stopped before whyidle attached; whyidle leaves it so.")
+    return notes
+
+
+def require_python(target: Target) -> None:
+    """Refuse a tree of processes in which certainly none is a Python.
+
+    Raises:
+        WhyidleError: there is none.
+    """
+    tree = ProcessTree(target.pid)
+    tree.look()
+    tree.scan()
+    if all(is_python(member.pid) is False for member in tree.alive):
+        raise WhyidleError(
+            f"process {target.pid} ({target.name}) is not a Python process and started none. Name the process of "
+            "the training: `pgrep -af python` lists candidates."
+        )
+
 
 COUNTERS_NS = NS_PER_S
 MOST_OF_CPU = 0.005
@@ -167,16 +289,12 @@ REFUSED = (
 UNREADABLE = "Stacks were not read: {reason}."
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Where a recording stands."""
-
-    seconds: float
-    processes: int
-
-
-def record(target: Target, folder: Path, rate: float, seconds: float | None, tell: Callable[[Progress], None]) -> str:
+def record(
+    target: Target, folder: Path, rate: float, seconds: float | None, tell: Callable[[float, int], object]
+) -> str:
     """Record until `seconds` are over, the process ends or Ctrl-C comes; returns which: `duration`, `target`, `user`.
+
+    `tell`: is told at every look for how many seconds it has lasted, and how many processes are followed.
 
     Raises:
         RecordError: the run folder cannot be written.
@@ -200,7 +318,7 @@ def record(target: Target, folder: Path, rate: float, seconds: float | None, tel
                 if now_ns - kept_ns >= KEPT_EVERY_NS:
                     kept_ns = now_ns
                     _keep(folder, states)
-                tell(Progress((now_ns - begin_ns) / NS_PER_S, len(states.pids)))
+                tell((now_ns - begin_ns) / NS_PER_S, len(states.pids))
                 if interrupts:
                     why = "user"
                 elif seconds is not None and now_ns - begin_ns >= seconds * NS_PER_S:
