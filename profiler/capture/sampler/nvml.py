@@ -504,11 +504,10 @@ class Gpu:
     def _read_fields(self) -> Values:
         """Cumulative counters, in one call for all that the driver has not refused."""
         gateway, device = self._gateway, self._device
-        wanted = [f for f in FIELDS if f != THERMAL and gateway.readable(device, FIELDS[f])]
-        thermal_is_split = SW_THERMAL in wanted and HW_THERMAL in wanted
-        if not thermal_is_split and gateway.readable(device, FIELDS[THERMAL]):
-            # Older drivers count both kinds together.
-            wanted.append(THERMAL)
+        readable = [field for field, metric in FIELDS.items() if gateway.readable(device, metric)]
+        thermal_is_split = SW_THERMAL in readable and HW_THERMAL in readable
+        # Older drivers count both kinds together.
+        wanted = [field for field in readable if field != THERMAL or not thermal_is_split]
         if not wanted:
             return {}
         read = gateway.read(device, "driver counters", lambda h: pynvml.nvmlDeviceGetFieldValues(h, wanted))
