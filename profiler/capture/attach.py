@@ -235,17 +235,17 @@ class States:
             if process is None:
                 if len(self._followed) >= MOST_ENDED:
                     continue
-                about = ProcessStates(member.pid, member.stat.parent, **_described(member.pid))
-                process = self._followed[key] = _Followed(about, now_ns, now)
+                seen = _described(ProcessStates(member.pid, member.stat.parent, ""))
+                process = self._followed[key] = _Followed(seen, now_ns, now)
             # It may have been met between its fork and what it became, which may have the same name: both are Python.
             name, command = _called(member.pid)
-            renamed = command and (name, command) != (process.seen.name, process.seen.command)
+            if command and (name, command) != (process.seen.name, process.seen.command):
+                process.seen = _described(process.seen)
             rises = {
                 name: None if count is None or (first := process.first[name]) is None else max(0, count - first)
                 for name, count in now.items()
             }
-            changes = rises | (_described(member.pid) if renamed else {})
-            process.seen = replace(process.seen, seconds=(now_ns - process.begin_ns) / NS_PER_S, **changes)
+            process.seen = replace(process.seen, seconds=(now_ns - process.begin_ns) / NS_PER_S, **rises)
             self._alive.append(process)
 
 
@@ -255,12 +255,12 @@ def _called(pid: int) -> tuple[str, str]:
     return name, " ".join(without_secrets(command_of(pid)))[:MOST_COMMAND]
 
 
-def _described(pid: int) -> dict[str, Any]:
-    """What it calls itself and runs, now, by the fields of `ProcessStates`."""
-    name, command = _called(pid)
+def _described(process: ProcessStates) -> ProcessStates:
+    """The process with what it calls itself and runs now."""
+    pid, (name, command) = process.pid, _called(process.pid)
     # A training that whyidle has started is not ours for that.
     ours = pid == os.getpid() or bool(OURS.search(" ".join(command_of(pid))))
-    return {"name": name, "command": command, "rank": rank_of(pid), "python": is_python(pid), "ours": ours}
+    return replace(process, name=name, command=command, rank=rank_of(pid), python=is_python(pid), ours=ours)
 
 
 def _counters(member: Member) -> dict[str, int | None]:

@@ -106,10 +106,11 @@ class _Teller:
         if now < self._next:
             return
         self._next = now + (LINE_SECONDS if self._status else PLAIN_SECONDS)
+        line = self._line(seconds, processes)
         if self._status is not None:
-            self._status.update(escape(self._line(seconds, processes)))
+            self._status.update(escape(line))
         else:
-            print(f"whyidle: {self._line(seconds, processes)}", file=sys.stderr, flush=True)
+            print(f"whyidle: {line}", file=sys.stderr, flush=True)
 
     def _line(self, seconds: float, processes: int) -> str:
         until = " (Ctrl-C ends it and reports)" if self._seconds is None else f" of {self._seconds:g} s"

@@ -24,7 +24,6 @@ from .loop import record  # noqa: E402
 from .start import StackOptions  # noqa: E402
 
 if __name__ == "__main__":
-    told = json.loads(sys.argv[1])
-    listener = None if told["listen"] is None else socket.socket(fileno=told["listen"])
-    stacks = StackOptions(**told["stacks"])
-    sys.exit(record(Path(told["folder"]), told["pid"], told["rate"], START_NS, stacks, listener))
+    folder, pid, rate, stacks, listen = json.loads(sys.argv[1])
+    listener = None if listen is None else socket.socket(fileno=listen)
+    sys.exit(record(Path(folder), pid, rate, START_NS, StackOptions(**stacks), listener))

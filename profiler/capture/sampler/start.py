@@ -83,14 +83,8 @@ def start_sampler(folder: Path, pid: int, rate: float = 5.0, stacks: StackOption
     folder = folder.resolve()
     # Before the sampler runs: what a training delivers meanwhile waits for it.
     listener = listen(folder)
-    given = () if listener is None else (listener.fileno(),)
-    told = {
-        "folder": str(folder),
-        "pid": pid,
-        "rate": rate,
-        "stacks": asdict(stacks),
-        "listen": next(iter(given), None),
-    }
+    listen_on = None if listener is None else listener.fileno()
+    told = [str(folder), pid, rate, asdict(stacks), listen_on]
     try:
         process = subprocess.Popen(
             # -P: what lies in the user's working folder must not stand in for a module of ours.
@@ -99,7 +93,7 @@ def start_sampler(folder: Path, pid: int, rate: float = 5.0, stacks: StackOption
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=os.environ | ONE_THREAD,
-            pass_fds=given,
+            pass_fds=() if listen_on is None else (listen_on,),
         )
     except (OSError, ValueError) as error:
         why = f"The sampler could not be started ({error}), so host and accelerator figures are missing."
