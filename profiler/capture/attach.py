@@ -241,7 +241,7 @@ class States:
             name, command = _called(member.pid)
             if command and (name, command) != (process.seen.name, process.seen.command):
                 process.seen = _described(process.seen)
-            rises = {
+            rises: dict[str, Any] = {
                 name: None if count is None or (first := process.first[name]) is None else max(0, count - first)
                 for name, count in now.items()
             }
