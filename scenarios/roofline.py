@@ -13,7 +13,7 @@ import time
 from functools import partial
 from typing import Any
 
-from whyidle.capture.probes.all_cores import AllCores, Parts
+from whyidle.capture.all_cores import AllCores, Parts
 from whyidle.pipelines import ceilings
 from whyidle.pipelines.protocol import Dataset, Settings
 

@@ -14,8 +14,7 @@ from rich.markup import escape
 from rich.status import Status
 
 from ..analyse.attached.trainers import so_far
-from ..capture.attach.recording import Progress, record
-from ..capture.attach.target import Target, find, require_python
+from ..capture.attach import Target, find, record, require_python
 from ..capture.sampler.schedule import NS_PER_S, Cadence
 from ..errors import RecordError
 from ..interrupts import end_like_ctrl_c
@@ -89,7 +88,7 @@ class _Teller:
         self._summing = Cadence(round(PLAIN_SECONDS * NS_PER_S), begin_ns + FIRST_NS, SUMMING_OF_CPU)
         self._telling = Cadence(round((LINE_SECONDS if status else PLAIN_SECONDS) * NS_PER_S))
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, seconds: float, processes: int) -> None:
         now_ns = time.monotonic_ns()
         if self._summing.due(now_ns):
             begin = time.thread_time_ns()
@@ -102,8 +101,8 @@ class _Teller:
             self._summing.cost(now_ns, time.thread_time_ns() - begin)
         if not self._telling.due(now_ns):
             return
-        number = f"{progress.processes} process{'' if progress.processes == 1 else 'es'}"
-        line = f"{self._what}, {number}, {progress.seconds:.0f} s{self._until}{self._shares}"
+        number = f"{processes} process{'' if processes == 1 else 'es'}"
+        line = f"{self._what}, {number}, {seconds:.0f} s{self._until}{self._shares}"
         if self._status is not None:
             self._status.update(escape(line))
         else:

@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from ..capture.probes.look import look
+    from ..capture.probes import look
 
     with doing("checking"):
         found = look(arguments.out)

@@ -174,8 +174,8 @@ def _counts_retries() -> bool:
 class CudaEvent:
     __slots__ = ("_device", "event", "number", "stream")
 
-    def __init__(self, event: torch.cuda.Event, device: CudaDevice) -> None:
-        self.event = event
+    def __init__(self, device: CudaDevice) -> None:
+        self.event = torch.cuda.Event(enable_timing=True)
         self.stream: Stream = None
         self.number = 0
         """Number among those recorded by its device: a later one on the same stream has a higher one."""
@@ -208,10 +208,10 @@ class CudaDevice(Device):
         """By the driver's handle: to make the object for a stream takes longer than to record an event on it."""
         self._pool: list[CudaEvent] = []
         self._recorded = 0
-        self._tries: list[torch.cuda.Event] = []
-        """Events for tries at a bracket."""
+        self._tries: list[CudaEvent] = []
+        """Marks for tries at a bracket."""
         self._arrival_ns = ARRIVAL_NS
-        self._late: torch.cuda.Event | None = None
+        self._late: CudaEvent | None = None
         """A try that the clock stream has not come to yet: a second one behind it would tell nothing."""
         self._operations: Callable[[], int] | None = getattr(
             getattr(getattr(torch, "_C", None), "_autograd", None), "_get_sequence_nr", None
@@ -221,18 +221,16 @@ class CudaDevice(Device):
         self._memory_asked = 0
         self._retries_told = _counts_retries()
         self._period_ns = FIRST_PERIOD_NS
-        first = self._best_bracket() or self._waited_bracket()
-        self._tried_ns = time.monotonic_ns()
         # The device's clock counts from here. `_reference_ns` is where it stood at `_reference`.
-        self._reference, host_ns, half_ns = first
+        self._reference, host_ns, half_ns = self._best_bracket() or self._waited_bracket()
         self._reference_ns = 0
-        self._reference_number = self._recorded
+        self._tried_ns = time.monotonic_ns()
         self._host_clock = HostClock(0, host_ns, half_ns)
 
     now = staticmethod(time.monotonic_ns)
 
     def record(self, stream: Stream = None) -> CudaEvent:
-        event = self._pool.pop() if self._pool else CudaEvent(torch.cuda.Event(enable_timing=True), self)
+        event = self._pool.pop() if self._pool else CudaEvent(self)
         on = stream or self._current_stream()
         event.event.record(on)
         event.stream = on
@@ -252,9 +250,7 @@ class CudaDevice(Device):
         return stream
 
     def release(self, event: Event) -> None:
-        if isinstance(event, CudaEvent):
-            if event.event is self._reference:
-                event.event = torch.cuda.Event(enable_timing=True)
+        if isinstance(event, CudaEvent) and event is not self._reference:
             self._pool.append(event)
 
     def side_stream(self) -> torch.cuda.Stream:
@@ -343,22 +339,22 @@ class CudaDevice(Device):
         """When a finished event was reached, on the host's clock."""
         if time.monotonic_ns() - self._tried_ns > self._period_ns:
             self._renew_anchor(mark)
-        device_ns = self._device_time_ns(mark.event, mark.number)
+        device_ns = self._device_time_ns(mark)
         if abs(device_ns - self._reference_ns) > LINK_NS:
-            self._reference, self._reference_ns, self._reference_number = mark.event, device_ns, mark.number
+            self._reference, self._reference_ns = mark, device_ns
         return self._host_clock.host_ns(device_ns)
 
-    def _device_time_ns(self, event: torch.cuda.Event, number: int) -> int:
-        """Where the device's own clock stood, counted from the first anchor. `number`: as `CudaEvent.number`."""
+    def _device_time_ns(self, mark: CudaEvent) -> int:
+        """Where the device's own clock stood, counted from the first anchor."""
         # CUDA promises the time from an event to a later one, and says nothing of the sign of the other.
-        earlier, later, sign = self._reference, event, 1
-        if number < self._reference_number:
-            earlier, later, sign = event, self._reference, -1
+        earlier, later, sign = self._reference, mark, 1
+        if mark.number < self._reference.number:
+            earlier, later, sign = mark, self._reference, -1
         try:
-            apart = float(earlier.elapsed_time(later))
+            apart = float(earlier.event.elapsed_time(later.event))
         except RuntimeError:
             # Of two streams, what was recorded first may be reached last.
-            apart, sign = float(later.elapsed_time(earlier)), -sign
+            apart, sign = float(later.event.elapsed_time(earlier.event)), -sign
         return self._reference_ns + sign * round(apart * 1e6)
 
     def _renew_anchor(self, read: CudaEvent) -> None:
@@ -368,65 +364,66 @@ class CudaDevice(Device):
         best = self._best_bracket()
         if best is None:
             return
-        event, host_ns, half_ns = best
-        device_ns = self._device_time_ns(event, self._recorded)
+        anchor, host_ns, half_ns = best
+        device_ns = self._device_time_ns(anchor)
         self._host_clock.bracket(device_ns, host_ns, half_ns)
-        read_ns = self._device_time_ns(read.event, read.number)
+        read_ns = self._device_time_ns(read)
         # After a pause the new event is the nearer reference; far behind the host the old one is.
         if abs(device_ns - read_ns) < abs(self._reference_ns - read_ns):
-            self._reference, self._reference_ns, self._reference_number = event, device_ns, self._recorded
+            self._reference, self._reference_ns = anchor, device_ns
         else:
-            self._tries.append(event)
+            self._tries.append(anchor)
 
-    def _best_bracket(self) -> tuple[torch.cuda.Event, int, int] | None:
-        """The narrowest of a few brackets as (event, host's clock, half its width); `None` if the stream is late.
+    def _best_bracket(self) -> tuple[CudaEvent, int, int] | None:
+        """The narrowest of a few brackets as (mark, host's clock, half its width); `None` if the stream is late.
 
-        The event is the caller's; it was recorded last of all that are numbered.
+        The mark is the caller's; it was recorded last of all that are numbered.
         """
-        if self._late is not None and not self._late.query():
-            return None
         if self._late is not None:
+            if not self._late.done():
+                return None
             self._tries.append(self._late)
             self._late = None
-        best: tuple[torch.cuda.Event, int, int] | None = None
+        best: tuple[CudaEvent, int, int] | None = None
         began = time.monotonic_ns()
         for _ in range(ANCHOR_TRIES):
-            event = self._tries.pop() if self._tries else self._new_try()
+            if not self._tries:
+                # It is made on the device at its first record, which takes longer than later ones.
+                self._tries.append(CudaEvent(self))
+                self._tries[-1].event.record(self._clock_stream)
+            mark = self._tries.pop()
             before = time.monotonic_ns()
-            event.record(self._clock_stream)
-            while not event.query():
-                if time.monotonic_ns() - before > ANCHOR_LIMIT_NS:
-                    # The stream is behind other work: trying on would only cost the training more.
-                    self._late = event
-                    return best
+            mark.event.record(self._clock_stream)
+            while not (done := mark.done()) and time.monotonic_ns() - before <= ANCHOR_LIMIT_NS:
+                pass
+            if not done:
+                # The stream is behind other work: trying on would only cost the training more.
+                self._late = mark
+                break
             after = time.monotonic_ns()
             half = (after - before + 1) // 2
             if best is None or half < best[2]:
                 if best is not None:
                     self._tries.append(best[0])
-                best = event, before + half, half
+                best = mark, before + half, half
             else:
-                self._tries.append(event)
+                self._tries.append(mark)
             if after - began > ANCHOR_LIMIT_NS:
                 break  # slow answers: ten of them would cost ten times the limit
         if best is not None:
             self._recorded += 1
+            best[0].number = self._recorded
             self._arrival_ns = max(ARRIVAL_NS, 4 * best[2])
         return best
 
-    def _new_try(self) -> torch.cuda.Event:
-        """An event that exists on the device: it is made at its first record, which takes longer than later ones."""
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(self._clock_stream)
-        return event
-
-    def _waited_bracket(self) -> tuple[torch.cuda.Event, int, int]:
+    def _waited_bracket(self) -> tuple[CudaEvent, int, int]:
         """A bracket as wide as it takes. Before the first step nothing is lost by waiting."""
-        event = torch.cuda.Event(enable_timing=True)
+        mark = CudaEvent(self)
         before = time.monotonic_ns()
-        event.record(self._clock_stream)
-        event.synchronize()
+        mark.event.record(self._clock_stream)
+        mark.event.synchronize()
         half = (time.monotonic_ns() - before + 1) // 2
         self._recorded += 1
+        mark.number = self._recorded
         # Now the stream is empty, unless others keep the device busy as well.
-        return self._best_bracket() or (event, before + half, half)
+        return self._best_bracket() or (mark, before + half, half)

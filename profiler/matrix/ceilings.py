@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..analyse.cells.studies import ROOFLINE
-from ..capture.probes.all_cores import AllCores
+from ..capture.all_cores import AllCores
 from ..errors import WhyidleError
 from ..record.run import ImageDecoding
 

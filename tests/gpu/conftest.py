@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks.gpu_check.checks import REPORTS
+from benchmarks.gpu_check.spinning import cycles_per_ms
+from support import gpu_programs
 
 PLAYED = bool(os.environ.get("GPU_TEST_STAND_IN"))
 if PLAYED:  # nothing of it is near a GPU
@@ -27,6 +29,12 @@ def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
         installed(Machine(GpuSpec(), GpuSpec()), monkeypatch)
     elif not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
+
+
+@pytest.fixture
+def spins(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Has each forward pass of a `Learner` take the device so many milliseconds."""
+    return lambda ms: monkeypatch.setattr(gpu_programs, "spin_cycles", int(ms * cycles_per_ms()))
 
 
 @pytest.fixture

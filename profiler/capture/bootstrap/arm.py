@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable
+from functools import update_wrapper
 from types import ModuleType
 from typing import Any
 
@@ -28,6 +29,8 @@ from ..libraries import SOURCES, Source, called_from
 from ..stacks.permit import TRACER, permit
 from . import LEAST_TORCH, options, run_folder, too_old
 
+NAMES = ("__module__", "__name__", "__qualname__", "__doc__")
+"""Attributes of a function that what stands in for it has as well."""
 _unfit = False
 """Whether the hooks could not be loaded: it is not tried again."""
 
@@ -140,7 +143,7 @@ def _trigger_on_optimizer() -> None:
             begin(self_)
             state.rest_if_begun()
 
-    _stand_in(optimizers, "__init__", __init__, original)
+    optimizers.__init__ = update_wrapper(__init__, original, NAMES, ())
 
 
 def _trigger(owner: Any, name: str, source: Source | None = None) -> None:
@@ -170,15 +173,7 @@ def _trigger(owner: Any, name: str, source: Source | None = None) -> None:
         finally:
             state.within = False
 
-    _stand_in(owner, name, triggered, original)
-
-
-def _stand_in(owner: Any, name: str, triggered: Any, original: Callable[..., Any]) -> None:
-    for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
-        with contextlib.suppress(AttributeError):
-            setattr(triggered, attribute, getattr(original, attribute))
-    triggered.__wrapped__ = original
-    setattr(owner, name, triggered)
+    setattr(owner, name, update_wrapper(triggered, original, NAMES, ()))
 
 
 class _Trigger:

@@ -29,7 +29,8 @@ from ..sampler.procfs import (
     parse_machine_cpu,
     parse_pairs,
     parse_pressure,
-    parse_run_queue,
+    parse_schedstat,
+    parse_status,
     read,
     read_text,
 )
@@ -165,7 +166,7 @@ def _pressure(root: Path) -> Check:
 
 
 def _run_queue(root: Path) -> Check:
-    if parse_run_queue(read(str(root / "proc/self/schedstat"))) is not None:
+    if parse_schedstat(read(str(root / "proc/self/schedstat"))) != (None, None):
         return Check(CPUS, "Run-queue time", "ok", "Reported for each thread.", values={"told": "yes"})
     lost = "How long workers were ready and waited for a CPU (input.oversubscribed)."
     fix = "Use a kernel with CONFIG_SCHED_INFO; sandboxes such as gVisor do not report it."
@@ -334,7 +335,7 @@ def stacks(root: Path = Path("/")) -> list[Check]:
 
     Those of trainings by `whyidle run`, those of any process by `whyidle attach`.
     """
-    status = dict(line.partition(":")[::2] for line in read_text(root / "proc/self/status").splitlines())
+    status = parse_status(read(str(root / "proc/self/status")))
     told = read_text(root / "proc/sys/kernel/yama/ptrace_scope").strip()
     scope = int(told) if told.isdigit() else None
     capable = bool(int(status.get("CapEff", "0"), 16) & CAP_SYS_PTRACE)

@@ -90,8 +90,9 @@ class EmulatedSource:
         self._start_ns = self._next_ns = start_ns
         self._files: dict[Path, tuple[RecordFile, int]] = {}
         """Path → the record file, and how many of its records were taken in."""
-        self._open = {number: np.empty((2, 0), dtype=np.int64) for number in range(device.count)}
-        """Device → begin and end of the spans that reach into windows not written yet."""
+        self._devices = set(range(device.count))
+        self._open = np.empty(0, SPAN.dtype)
+        """Spans of computing that reach into windows not written yet."""
         self._device_of: dict[int, int] = {}
         """Process → the device it computes on, as its spans say."""
         self._used: dict[int, int] = {}
@@ -103,22 +104,21 @@ class EmulatedSource:
         if not (self._cadence.due(now_ns) or last):
             return []
         for spans, pid in self._fresh(SPAN):
+            self._device_of[pid] = int(spans["device"].max())
+            self._devices.update(spans["device"].tolist())
             computing = spans[(spans["what"] == SpanKind.COMPUTE) & (spans["end_ns"] > self._next_ns)]
-            for device in np.unique(spans["device"]).tolist():
-                self._device_of[pid] = device
-                mine = computing[computing["device"] == device]
-                before = self._open.get(device, np.empty((2, 0), dtype=np.int64))
-                self._open[device] = np.hstack([before, np.array([mine["begin_ns"], mine["end_ns"]])])
+            self._open = np.concatenate((self._open, computing))
         for steps, pid in self._fresh(STEP):
             told = steps["memory_bytes"][steps["memory_bytes"] != NOT_MEASURED]
             if len(told) and pid in self._device_of:
                 self._used[self._device_of[pid]] = int(told[-1])
         conditions, total = self._run.conditions, self._run.memory_bytes
         state = {} if conditions is None else conditions.state(now_ns - self._start_ns)
-        used = [(number, self._used.get(number)) for number in sorted(self._open)]
         return self._windows(now_ns) + [
-            DEVICE.row(t_ns=now_ns, device=number, memory_used_bytes=held, memory_total_bytes=total, **state)
-            for number, held in used
+            DEVICE.row(
+                t_ns=now_ns, device=each, memory_used_bytes=self._used.get(each), memory_total_bytes=total, **state
+            )
+            for each in sorted(self._devices)
         ]
 
     def _windows(self, now_ns: int) -> list[Row]:
@@ -129,15 +129,16 @@ class EmulatedSource:
         self._next_ns = int(edges[-1])
         rows = []
         others = 0.0 if self._run.conditions is None else self._run.conditions.others
-        for device, spans in sorted(self._open.items()):
-            busy = busy_ns(spans[0], spans[1], edges)
+        for device in sorted(self._devices):
+            mine = self._open[self._open["device"] == device]
+            busy = busy_ns(mine["begin_ns"], mine["end_ns"], edges)
             # Any kernel of any program counts: those of others run on while the training's do not.
             busy = busy + others * (WINDOW_NS - busy)
-            self._open[device] = spans[:, spans[1] > self._next_ns]
             rows += [
                 DEVICE.row(t_ns=int(end), device=device, window_ns=WINDOW_NS, utilisation_pct=percent)
                 for end, percent in zip(edges[1:], np.rint(100 * busy / WINDOW_NS), strict=True)
             ]
+        self._open = self._open[self._open["end_ns"] > self._next_ns]
         return rows
 
     def _fresh(self, kind: Kind) -> Iterator[tuple[Rows, int]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import pynvml
@@ -22,15 +22,12 @@ from ...record.schema import DEVICE, Row
 from .schedule import NS_PER_S, Cadence
 
 Say = Callable[[str], None]
-SM, CORE = pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU
+SM = pynvml.NVML_CLOCK_SM
 Values = dict[str, float | None]
 Call = Callable[[Any], Any]
 """A question to the driver about the device whose handle it is given."""
 
-RATES = "utilisation rates"
-MEMORY = "device memory"
-PROCESSES = "processes on the device"
-POWER = "power draw"
+MEMORY, POWER = "device memory", "power draw"
 ERRORS = "critical errors of the GPU (Xid, ECC), which the kernel log has"
 GPM_MARK = "(GPM)"
 """How the name of every metric ends that comes from the performance monitors."""
@@ -343,17 +340,21 @@ def _address(handle: Any) -> int | None:
     return ctypes.cast(handle, ctypes.c_void_p).value
 
 
-class GpuFigures(NamedTuple):
-    """Figures of a GPU that one question to the driver gives."""
+class Turn(NamedTuple):
+    """How often something is read of a GPU."""
 
-    metric: str
-    gives: str | Callable[[Any], Values]
-    """The DEVICE field that the answer is, or how several come from it."""
-    call: Call
-    older: Call | None = None
-    """The same question as older drivers know it, if they do."""
-    highest_of: str = ""
-    """The field of which this is the highest value, which does not change: it is asked once, where that is measured."""
+    period_ns: int = 0
+    first_ns: int = 0
+    """When it is read first, ns after the begin of sampling."""
+
+
+EACH_LOOK, STATE = Turn(), Turn(NS_PER_S)
+LINK, PROCESSES = Turn(10 * NS_PER_S, 2 * NS_PER_S), Turn(20 * NS_PER_S, 5 * NS_PER_S)
+
+
+def ask(name: str, *more: Any) -> Call:
+    """Make a question of the function `nvmlDeviceGet…`. An `nvidia-ml-py` that is older has none when it is asked."""
+    return lambda handle: getattr(pynvml, f"nvmlDeviceGet{name}")(handle, *more)
 
 
 def _processes(found: Sequence[Any]) -> Values:
@@ -363,59 +364,51 @@ def _processes(found: Sequence[Any]) -> Values:
     return {"processes": len(found)} | told
 
 
-UTILISATION = GpuFigures(
-    RATES,
-    lambda rates: {"utilisation_pct": rates.gpu},
-    lambda h: pynvml.nvmlDeviceGetUtilizationRates(h),
-)
-STATE = (
+class GpuFigures(NamedTuple):
+    """Figures of a GPU that one question to the driver gives."""
+
+    turn: Turn
+    metric: str
+    gives: str | Callable[[Any], Values]
+    """The DEVICE field that the answer is, or how several come from it. One with `max` in its name does not change: it
+    is asked once, where the field without that is measured."""
+    call: Call
+    older: Call | None = None
+    """The same question as older drivers know it, if they do."""
+
+
+FIGURES = (
+    GpuFigures(EACH_LOOK, "utilisation rates", lambda rates: {"utilisation_pct": rates.gpu}, ask("UtilizationRates")),
     GpuFigures(
+        STATE,
         MEMORY,
         lambda memory: {"memory_used_bytes": memory.used, "memory_total_bytes": memory.total},
-        lambda h: pynvml.nvmlDeviceGetMemoryInfo(h, version=pynvml.nvmlMemory_v2),
-        lambda h: pynvml.nvmlDeviceGetMemoryInfo(h),
+        ask("MemoryInfo", pynvml.nvmlMemory_v2),
+        ask("MemoryInfo"),
     ),
-    GpuFigures("the multiprocessor clock", "sm_clock_mhz", lambda h: pynvml.nvmlDeviceGetClockInfo(h, SM)),
-    GpuFigures(POWER, "power_mw", lambda h: pynvml.nvmlDeviceGetPowerUsage(h)),
+    GpuFigures(STATE, "the multiprocessor clock", "sm_clock_mhz", ask("ClockInfo", SM)),
+    GpuFigures(STATE, POWER, "power_mw", ask("PowerUsage")),
+    GpuFigures(STATE, "the highest multiprocessor clock", "sm_clock_max_mhz", ask("MaxClockInfo", SM)),
+    GpuFigures(STATE, "temperature", "temperature_c", ask("Temperature", pynvml.NVML_TEMPERATURE_GPU)),
     GpuFigures(
-        "the highest multiprocessor clock",
-        "sm_clock_max_mhz",
-        lambda h: pynvml.nvmlDeviceGetMaxClockInfo(h, SM),
-        highest_of="sm_clock_mhz",
-    ),
-    GpuFigures("temperature", "temperature_c", lambda h: pynvml.nvmlDeviceGetTemperature(h, CORE)),
-    GpuFigures(
+        STATE,
         "clock event reasons",
         "throttle_reasons",
-        lambda h: pynvml.nvmlDeviceGetCurrentClocksEventReasons(h),
-        lambda h: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(h),
+        ask("CurrentClocksEventReasons"),
+        ask("CurrentClocksThrottleReasons"),
     ),
-)
-LINK = (
-    GpuFigures("PCIe generation", "pcie_generation", lambda h: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(h)),
-    GpuFigures("PCIe width", "pcie_width", lambda h: pynvml.nvmlDeviceGetCurrPcieLinkWidth(h)),
+    GpuFigures(LINK, "PCIe generation", "pcie_generation", ask("CurrPcieLinkGeneration")),
+    GpuFigures(LINK, "PCIe width", "pcie_width", ask("CurrPcieLinkWidth")),
+    GpuFigures(LINK, "the highest PCIe generation", "pcie_max_generation", ask("MaxPcieLinkGeneration")),
+    GpuFigures(LINK, "the greatest PCIe width", "pcie_max_width", ask("MaxPcieLinkWidth")),
     GpuFigures(
-        "the highest PCIe generation",
-        "pcie_max_generation",
-        lambda h: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(h),
-        highest_of="pcie_generation",
-    ),
-    GpuFigures(
-        "the greatest PCIe width",
-        "pcie_max_width",
-        lambda h: pynvml.nvmlDeviceGetMaxPcieLinkWidth(h),
-        highest_of="pcie_width",
+        PROCESSES,
+        "processes on the device",
+        _processes,
+        ask("ComputeRunningProcesses_v3"),
+        ask("ComputeRunningProcesses_v2"),
     ),
 )
-ON_DEVICE = GpuFigures(
-    PROCESSES,
-    _processes,
-    lambda h: pynvml.nvmlDeviceGetComputeRunningProcesses_v3(h),
-    lambda h: pynvml.nvmlDeviceGetComputeRunningProcesses_v2(h),
-)
-STATE_PERIOD_NS = NS_PER_S
-LINK_PERIOD_NS, LINK_FIRST_NS = 10 * NS_PER_S, 2 * NS_PER_S
-PROCESSES_PERIOD_NS, PROCESSES_FIRST_NS = 20 * NS_PER_S, 5 * NS_PER_S
 
 POWER_CAP, THERMAL, SW_THERMAL, HW_THERMAL, PCIE_TX, PCIE_RX = 74, 75, 269, 270, 197, 198
 """NVML_FI_DEV_… numbers; `nvidia-ml-py` names only some of them in its older releases."""
@@ -450,7 +443,7 @@ class NvmlSource:
             version = gateway.read(device, "the version of the driver", lambda _: pynvml.nvmlSystemGetDriverVersion())
             self.driver = version
         self._critical = CriticalErrors(gateway, handles, start_ns)
-        self._look_for_errors = Cadence(STATE_PERIOD_NS)
+        self._look_for_errors = Cadence(STATE.period_ns)
 
     def sample(self, now_ns: int, last: bool = False) -> list[Row]:
         """Bodies of DEVICE records. `last` reads what would otherwise have waited for its turn."""
@@ -478,47 +471,43 @@ class Gpu:
         """Field of a counter → its last reading, and the sum that continues it past its wraps."""
         self._highest: dict[str, Any] = {}
         """What the device is capable of: does not change, so it is kept."""
-        self._state = Cadence(STATE_PERIOD_NS)
-        self._link = Cadence(LINK_PERIOD_NS, start_ns + LINK_FIRST_NS)
-        self._processes = Cadence(PROCESSES_PERIOD_NS, start_ns + PROCESSES_FIRST_NS)
+        turns = (EACH_LOOK, STATE, LINK, PROCESSES)
+        self._turns = {turn: Cadence(turn.period_ns, start_ns + turn.first_ns) for turn in turns}
 
     def sample(self, now_ns: int, last: bool) -> list[Row]:
         """Bodies of DEVICE records: a window of GPM that ended, and a state where anything could be read."""
-        state = self._read(UTILISATION)
-        if self._state.due(now_ns) or last:
-            state |= self._read(*STATE) | self._read_fields()
-        if self._link.due(now_ns):
-            state |= self._read(*LINK)
-        if self._processes.due(now_ns):
-            state |= self._read(ON_DEVICE)
+        due = {turn for turn, cadence in self._turns.items() if cadence.due(now_ns) or (last and turn is STATE)}
+        state = self._read(due)
+        if STATE in due:
+            state |= self._read_fields()
         window = self._gpm.sample()
         records: list[Values] = [] if window is None else [window]
         if any(value is not None for value in state.values()):
             records.append({"t_ns": now_ns} | state)
         return [DEVICE.row(device=self._device, **values) for values in records]
 
-    def _read(self, *readings: GpuFigures) -> Values:
+    def _read(self, due: Set[Turn]) -> Values:
         values: Values = {}
-        for metric, gives, call, older, highest_of in readings:
-            if highest_of and values.get(highest_of) is None:
+        for turn, metric, gives, call, older in FIGURES:
+            of = gives.replace("_max", "") if isinstance(gives, str) and "_max" in gives else ""
+            if turn not in due or (of and values.get(of) is None):
                 continue
             answer = self._highest.get(metric)
             if answer is None:
                 answer = self._gateway.read(self._device, metric, call, *([older] if older else []))
             if answer is not None:
                 values |= {gives: answer} if isinstance(gives, str) else gives(answer)
-                if highest_of:
+                if of:
                     self._highest[metric] = answer
         return values
 
     def _read_fields(self) -> Values:
         """Cumulative counters, in one call for all that the driver has not refused."""
         gateway, device = self._gateway, self._device
-        wanted = [f for f in FIELDS if f != THERMAL and gateway.readable(device, FIELDS[f])]
-        thermal_is_split = SW_THERMAL in wanted and HW_THERMAL in wanted
-        if not thermal_is_split and gateway.readable(device, FIELDS[THERMAL]):
-            # Older drivers count both kinds together.
-            wanted.append(THERMAL)
+        readable = [field for field, metric in FIELDS.items() if gateway.readable(device, metric)]
+        thermal_is_split = SW_THERMAL in readable and HW_THERMAL in readable
+        # Older drivers count both kinds together.
+        wanted = [field for field in readable if field != THERMAL or not thermal_is_split]
         if not wanted:
             return {}
         read = gateway.read(device, "driver counters", lambda h: pynvml.nvmlDeviceGetFieldValues(h, wanted))

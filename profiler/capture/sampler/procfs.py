@@ -131,10 +131,16 @@ def parse_machine_cpu(text: bytes | None) -> MachineCpu | None:
     return MachineCpu(busy, iowait, steal, busy + idle + iowait + steal)
 
 
-def parse_run_queue(text: bytes | None) -> int | None:
-    """A thread's `schedstat`: nanoseconds it was runnable and waited for a CPU."""
-    fields = text.split() if text else []
-    return int(fields[1]) if len(fields) >= 2 else None
+def parse_schedstat(text: bytes | None) -> tuple[int, int] | tuple[None, None]:
+    """A thread's `schedstat`: nanoseconds on a CPU, and those it was runnable and waited for one."""
+    fields = (text or b"").split()[:2]
+    return (int(fields[0]), int(fields[1])) if len(fields) == 2 and all(map(bytes.isdigit, fields)) else (None, None)
+
+
+def parse_status(text: bytes | None) -> dict[str, str]:
+    """A process's or a thread's `status`: what follows each name."""
+    lines = (text or b"").decode(errors="replace").splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 def parse_pairs(text: bytes | None) -> dict[bytes, int]:

@@ -20,10 +20,9 @@ from ...record.segment import RecordWriter
 from ...record.stacks import Call, CallStack, StackNames
 from ..hidden import is_ours
 from ..stacks.source import SourceLines
-from ..stacks.spy import AFTER_NS, MOST_RATE, Look, NoStacks, Spy
+from ..stacks.spy import AFTER_NS, MOST_RATE, Look, NoStacks, Spy, SpyTrace
 from ..stacks.thread_state import Gone, thread_state
-from ..stacks.trace import SpyTrace
-from .procfs import is_python, names, parse_stat, read
+from .procfs import is_python, names, parse_stat, parse_status, read
 from .schedule import NS_PER_S, Cadence
 from .start import StackOptions
 from .tree import Member
@@ -370,7 +369,5 @@ def _inside(pid: int, tids: Collection[int]) -> dict[int, int]:
 
 
 def _id_inside(path: str) -> int | None:
-    for line in (read(path) or b"").splitlines():
-        if line.startswith(b"NSpid:"):
-            return int(line.split()[-1])
-    return None
+    ids = parse_status(read(path)).get("NSpid", "").split()
+    return int(ids[-1]) if ids else None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
@@ -28,11 +29,6 @@ class StackOptions:
     """Whether lines of source are kept."""
     within: bool = True
     """Whether processes look at their own stacks where the sampler may not look into them."""
-
-    def arguments(self) -> list[str]:
-        """For the sampler's command line."""
-        off = [("--no-source", self.source), ("--not-within", self.within)]
-        return ["--stacks", str(self.rate), *(name for name, wanted in off if not wanted)]
 
 
 NO_STACKS = StackOptions(rate=0.0)
@@ -85,20 +81,19 @@ def start_sampler(folder: Path, pid: int, rate: float = 5.0, stacks: StackOption
     Never raises: without a sampler a run lacks host and accelerator figures, which is no reason not to train.
     """
     folder = folder.resolve()
-    # -P: what lies in the user's working folder must not stand in for a module of ours.
-    command = [sys.executable, "-P", "-m", MODULE, str(folder), "--pid", str(pid), "--rate", str(rate)]
-    command += stacks.arguments()
     # Before the sampler runs: what a training delivers meanwhile waits for it.
     listener = listen(folder)
-    given = () if listener is None else (listener.fileno(),)
+    listen_on = None if listener is None else listener.fileno()
+    told = [str(folder), pid, rate, asdict(stacks), listen_on]
     try:
         process = subprocess.Popen(
-            [*command, *(f"--listen={number}" for number in given)],
+            # -P: what lies in the user's working folder must not stand in for a module of ours.
+            [sys.executable, "-P", "-m", MODULE, json.dumps(told)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=os.environ | ONE_THREAD,
-            pass_fds=given,
+            pass_fds=() if listen_on is None else (listen_on,),
         )
     except (OSError, ValueError) as error:
         why = f"The sampler could not be started ({error}), so host and accelerator figures are missing."

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass, field
 
-from .procfs import ProcessStat, names, parse_pairs, parse_run_queue, parse_stat, read
+from .procfs import ProcessStat, names, parse_pairs, parse_schedstat, parse_stat, read
 
 
 @dataclass
@@ -112,7 +112,7 @@ class ProcessTree:
         waits: dict[int, int] = {}
         base = f"{self._proc}/{member.pid}/task"
         for name in names(base):
-            wait = parse_run_queue(read(f"{base}/{name}/schedstat"))
+            _, wait = parse_schedstat(read(f"{base}/{name}/schedstat"))
             if wait is not None:
                 waits[int(name)] = wait
             if self._children_files:

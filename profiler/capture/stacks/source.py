@@ -14,6 +14,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..sampler.procfs import parse_status, read
+
 MOST_BYTES = 4 << 20
 MOST_FILES = 64
 MOST_NAMES = 20_000
@@ -119,7 +121,7 @@ class _Sight:
 
     def __init__(self, pid: int) -> None:
         """Raises `OSError`, `LookupError` or `ValueError` where that cannot be found out."""
-        said = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        said = parse_status(read(f"/proc/{pid}/status"))
         self._user, self._group = int(said["Uid"].split()[3]), int(said["Gid"].split()[3])
         self._groups = [int(each) for each in said["Groups"].split()]
         self._is_ours = Path("/").samefile(f"/proc/{pid}/root")

@@ -37,10 +37,13 @@ class HostClock:
     def wait_until(self, moment_ns: int) -> None:
         self.now_ns = max(self.now_ns, moment_ns)
 
-    def look(self) -> int:
+    def monotonic_ns(self) -> int:
         if get_ident() == self.thread:
             self.now_ns += LOOK_NS
         return self.now_ns
+
+    def monotonic(self) -> float:
+        return self.monotonic_ns() / 1e9
 
     def sleep(self, seconds: float) -> None:
         if get_ident() != self.thread:
@@ -54,17 +57,9 @@ _installed: HostClock | None = None
 """What the functions below tell of, those too that were taken by name: `None`, the real one."""
 
 
-def _monotonic_ns() -> int:
-    return REAL["monotonic_ns"]() if _installed is None else _installed.look()
+def _of_installed(name: str) -> Callable[..., Any]:
+    return lambda *given: (REAL[name] if _installed is None else getattr(_installed, name))(*given)
 
 
-def _monotonic() -> float:
-    return REAL["monotonic"]() if _installed is None else _installed.look() / 1e9
-
-
-def _sleep(seconds: float) -> None:
-    return REAL["sleep"](seconds) if _installed is None else _installed.sleep(seconds)
-
-
-VIRTUAL: dict[str, Callable[..., Any]] = {"monotonic_ns": _monotonic_ns, "monotonic": _monotonic, "sleep": _sleep}
+VIRTUAL = {name: _of_installed(name) for name in REAL}
 """What stands in the place of the functions of `time` while a clock is installed."""

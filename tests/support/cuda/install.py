@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,9 +18,10 @@ from whyidle.capture.workers import hook
 from whyidle.devices import choose, cpu, cuda
 from whyidle.devices import clock as device_clock
 
+from .. import gpu_programs
 from . import clock, operations
 from . import machine as machines
-from .machine import Machine
+from .machine import Machine, Queue
 from .streams import CUDA, CUDAGraph, Event, Stream, refusing
 
 _PRELOADED = (active, copies, hook, choose, device_clock, cpu, cuda)
@@ -32,6 +34,7 @@ def installed(machine: Machine, patch: pytest.MonkeyPatch) -> Machine:
     """Run torch on this machine from here on, in this thread, until `patch` is undone."""
     patch.setattr(clock, "_installed", machine.clock)
     patch.setattr(machines, "_installed", machine)
+    patch.setattr(gpu_programs, "spend", machine.host)
     _replace_clock(patch)
     _replace_cuda(machine, patch)
     _replace_tensors(machine, patch)
@@ -97,28 +100,21 @@ def _replace_cuda(machine: Machine, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(torch.cuda.graphs.graph, "default_capture_stream", None)
     patch.setattr(torch.cuda, "_exchange_device", machine.exchange_device)
     patch.setattr(torch.cuda, "_maybe_exchange_device", machine.maybe_exchange_device)
-    patch.setattr(torch.cuda, "_get_device_properties", _properties(machine), raising=False)
+    patch.setattr(torch.cuda, "_get_device_properties", partial(_properties, machine), raising=False)
     patch.setattr(torch.cuda, "_initialized", False)
     patch.setattr(torch.cuda, "_is_in_bad_fork", _C._cuda_isInBadFork)
     patch.setattr(torch.cuda, "_cached_device_count", None)
     patch.setattr(torch.cuda, "_queued_calls", [])
     patch.setattr(torch.cuda, "_device_count_nvml", lambda: -1)
     patch.setattr(torch.cuda, "default_generators", tuple(torch.Generator() for _ in machine.gpus))
-    patch.setattr(torch.cuda, "_cudart", SimpleNamespace(cudaMemGetInfo=_memory_info(machine)))
+    patch.setattr(torch.cuda, "_cudart", SimpleNamespace(cudaMemGetInfo=partial(_memory_info, machine)))
 
 
 def _played(machine: Machine) -> dict[str, Any]:
     """What torch's Python calls of its core, played."""
 
-    def numbers(queue: Any) -> tuple[int, int, int]:
+    def numbers(queue: Queue) -> tuple[int, int, int]:
         return queue.number, queue.gpu.index, CUDA
-
-    def stream_of(index: int) -> Stream:
-        queue = machine.queue(index)
-        return Stream(stream_id=queue.number, device_index=queue.gpu.index)
-
-    def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
-        machine.set_queue(machine.of(device_index).queues[stream_id])
 
     def synchronise(index: int = -1) -> None:
         gpu = machine.of(index)
@@ -129,17 +125,6 @@ def _played(machine: Machine) -> dict[str, Any]:
         gpu = machine.of(-1)
         gpu.check()
         return machine.queue().capture is not None
-
-    def empty_cache() -> None:
-        for gpu in machine.gpus:
-            gpu.cached.clear()
-
-    def reset_peak(index: int) -> None:
-        gpu = machine.of(index)
-        gpu.peak = gpu.allocated
-
-    def sleep(cycles: int) -> None:
-        operations.launch(machine, machine.queue(), "_sleep", lambda: None, cycles)
 
     def in_bad_fork() -> bool:
         """A forked child cannot use what its parent has initialised (torch/cuda/__init__.py, `_lazy_init`)."""
@@ -156,15 +141,17 @@ def _played(machine: Machine) -> dict[str, Any]:
         "_cuda_hasPrimaryContext": lambda index: machine.of(index).has_context,
         "_cuda_getCurrentStream": lambda index: numbers(machine.queue(index)),
         "_cuda_getDefaultStream": lambda index: numbers(machine.of(index).queues[0]),
-        "_cuda_setStream": set_stream,
+        "_cuda_setStream": lambda stream_id, device_index, device_type: machine.set_queue(
+            machine.of(device_index).queues[stream_id]
+        ),
         "_cuda_getCurrentRawStream": lambda index: machine.queue(index).handle,
         "_cuda_synchronize": synchronise,
         "_cuda_memoryStats": lambda index: machine.of(index).statistics(),
-        "_cuda_emptyCache": empty_cache,
-        "_cuda_resetPeakMemoryStats": reset_peak,
+        "_cuda_emptyCache": lambda: [gpu.cached.clear() for gpu in machine.gpus],
+        "_cuda_resetPeakMemoryStats": lambda index: machine.of(index).reset_peak(),
         "_cuda_getAllocatorBackend": lambda: "native",
         "_cuda_isCurrentStreamCapturing": capturing,
-        "_cuda_sleep": sleep,
+        "_cuda_sleep": lambda cycles: operations.launch(machine, machine.queue(), "_sleep", lambda: None, cycles),
         "_graph_pool_handle": lambda: (0, 1),
         "_host_emptyCache": lambda: None,
         "_accelerator_getAccelerator": lambda: torch.device("cuda"),
@@ -172,25 +159,16 @@ def _played(machine: Machine) -> dict[str, Any]:
         "_accelerator_setDeviceIndex": machine.set_device,
         "_accelerator_exchangeDevice": machine.exchange_device,
         "_accelerator_maybeExchangeDevice": machine.maybe_exchange_device,
-        "_accelerator_getStream": stream_of,
+        "_accelerator_getStream": lambda index: Stream(stream_id=machine.queue(index).number, device_index=index),
         "_accelerator_synchronizeDevice": synchronise,
     }
 
 
-def _properties(machine: Machine) -> Any:
-    def properties(index: int) -> SimpleNamespace:
-        """Without making a context (docs, `cudaGetDeviceProperties`)."""
-        spec = machine.of(index).spec
-        return SimpleNamespace(
-            name="Stand-in",
-            total_memory=spec.memory_bytes,
-            uuid=uuid_of(index),
-            major=9,
-            minor=0,
-            multi_processor_count=1,
-        )
-
-    return properties
+def _properties(machine: Machine, index: int) -> SimpleNamespace:
+    """Without making a context (docs, `cudaGetDeviceProperties`)."""
+    memory_bytes, uuid = machine.of(index).spec.memory_bytes, uuid_of(index)
+    told = {"name": "Stand-in", "total_memory": memory_bytes, "uuid": uuid, "multi_processor_count": 1}
+    return SimpleNamespace(**told, major=9, minor=0)
 
 
 def uuid_of(index: int) -> str:
@@ -198,14 +176,11 @@ def uuid_of(index: int) -> str:
     return f"fake-{index}"
 
 
-def _memory_info(machine: Machine) -> Any:
-    def information(index: int) -> tuple[int, int]:
-        """What is free, and all there is; asking makes a context (docs, `cudaMemGetInfo`)."""
-        gpu = machine.of(index)
-        gpu.touch()
-        return gpu.free, gpu.spec.memory_bytes
-
-    return information
+def _memory_info(machine: Machine, index: int) -> tuple[int, int]:
+    """What is free, and all there is; asking makes a context (docs, `cudaMemGetInfo`)."""
+    gpu = machine.of(index)
+    gpu.touch()
+    return gpu.free, gpu.spec.memory_bytes
 
 
 def _replace_tensors(machine: Machine, patch: pytest.MonkeyPatch) -> None:

@@ -264,6 +264,9 @@ class Gpu:
         self.peak = max(self.peak, self.allocated)
         return Block(self, nbytes)
 
+    def reset_peak(self) -> None:
+        self.peak = self.allocated
+
     def statistics(self) -> dict[str, Any]:
         """As `torch._C._cuda_memoryStats` nests them."""
         bytes_of = {"allocated": (self.allocated, self.peak), "reserved": (self.reserved, self.reserved)}

@@ -20,10 +20,10 @@ from whyidle.capture.loop_detector import detector as loop_detector
 from whyidle.record.notices import read_notices
 from whyidle.record.run import create_run, open_run, processes
 
+from ..gpu_programs import compute
 from .clock import MS
 from .install import installed
 from .machine import BOUNDARY, COPY, D2H, H2D, HOST, INPUT, KERNEL, SYNC, Gpu, GpuSpec, Machine
-from .programs import compute
 
 ADJACENT_NS = loop_detector.ADJACENT_NS
 """As it is in the program; tests on the real clock stretch it, for machines that are busy."""

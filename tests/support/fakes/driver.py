@@ -1,7 +1,7 @@
 """Fixtures that put the library made from `nvml.c` in the driver's place.
 
-Each test runs a process of its own, because a process loads NVML once: either the sampler itself, or its NVML source
-on a virtual clock where a test is about rare readings.
+Each test runs a process of its own, because a process loads NVML once: what the sampler has for devices, on a virtual
+clock.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from typing import Any
 
 import pytest
 
-from whyidle.capture.sampler.start import start_sampler
-from whyidle.record.notices import SAMPLER_NOTICES
-from whyidle.record.run import create_run, open_run
-from whyidle.record.schema import DEVICE, HOST
+from whyidle.record.run import create_run
+from whyidle.record.schema import DEVICE
 
 FAKE = Path(__file__).with_name("nvml.c")
 HEALTHY = """
@@ -81,70 +79,39 @@ NAMES = tuple(f.name for f in DEVICE.fields[1:])
 
 VIRTUAL = """
 import json, sys
+from pathlib import Path
 from types import SimpleNamespace
 from whyidle.capture.sampler import nvml
-uuids, steps = json.loads(sys.argv[1])
+from whyidle.capture.sampler.devices import Devices
+folder, steps = json.loads(sys.argv[1])
 said, rows, start = [], [], 10**15
 shown = start
 nvml.time = SimpleNamespace(monotonic_ns=lambda: shown)
 # Each sentence once, as the sampler's notices do.
 say = lambda sentence: sentence in said or said.append(sentence)
-source = nvml.NvmlSource(nvml.Gateway(say), uuids, start)
+devices = Devices(Path(folder), say, start)
 for step in steps:
     # Samples are there at the first look, too.
     shown = start + round(step * 1e9) + 20_000_000
-    rows.append(source.sample(start + round(step * 1e9)))
+    rows.append(devices.sample(start + round(step * 1e9)))
 print(json.dumps([said, rows]))
 """
 
 
 @pytest.fixture
-def looks(driver: FakeDriver) -> Callable[..., tuple[list[str], list[list[Named]]]]:
-    """Runs the NVML source in a process, on a virtual clock.
+def looks(driver: FakeDriver, tmp_path: Path) -> Callable[..., tuple[list[str], list[list[Named]]]]:
+    """Samples the devices of the run in `run`, in a process, on a virtual clock.
 
     Returns the notices, and the measured fields of the records of each look.
     """
 
     def run(script: str, steps: list[float], uuids: tuple[str, ...] = ()) -> tuple[list[str], list[list[Named]]]:
         driver.behave(script)
-        command = [sys.executable, "-c", VIRTUAL, json.dumps([uuids, steps])]
+        folder = create_run(tmp_path / "run", {"device": {"kind": "cuda", "uuids": uuids}})
+        command = [sys.executable, "-c", VIRTUAL, json.dumps([str(folder), steps])]
         done = subprocess.run(command, env=os.environ | driver.environment, capture_output=True, text=True, check=True)
         said, rows = json.loads(done.stdout)
         return said, [[DEVICE.measured(body) for body in look] for look in rows]
-
-    return run
-
-
-def hosts(folder: Path) -> int:
-    """How often the sampler has looked at the host: all but the last time it has looked at the devices since."""
-    return len(open_run(folder).records(HOST)) if any(folder.glob("host-*.rec")) else 0
-
-
-@pytest.fixture
-def recorded(
-    driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[list[Named], str]]:
-    """Runs the sampler itself: (measured fields of all records, notices)."""
-
-    def run(
-        script: str, device: Named | None = None, enough: Callable[[list[Named], str], object] = lambda *_: True
-    ) -> tuple[list[Named], str]:
-        """`enough`: of records and notices. The sampler ends once it has looked three times, and they are."""
-        driver.behave(script)
-        for name, value in driver.environment.items():
-            monkeypatch.setenv(name, value)
-        described = {"kind": "cuda", "uuids": []} if device is None else device
-        folder = create_run(tmp_path / "run", {"device": described})
-
-        def seen() -> tuple[list[Named], str]:
-            notices = folder / SAMPLER_NOTICES
-            rows = [DEVICE.measured([r[n] for n in NAMES]) for r in open_run(folder).records(DEVICE)]
-            return rows, notices.read_text() if notices.exists() else ""
-
-        with start_sampler(folder, os.getpid(), rate=20) as sampler:
-            wait_for(lambda: hosts(folder) > 3 and bool(enough(*seen())))
-        assert sampler.error is None
-        return seen()
 
     return run
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from support.cuda.recorded import run
-from support.fakes.driver import driver, library, looks, recorded
+from support.fakes.driver import driver, library, looks
 from whyidle import native
 from whyidle.capture.hooks import forward, install
 from whyidle.capture.loop_detector import detector as loop_detector
 
-__all__ = ["driver", "library", "looks", "recorded", "run"]
+__all__ = ["driver", "library", "looks", "run"]
 
 
 @pytest.fixture(params=["C", "Python"])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from whyidle.capture.probes.all_cores import AllCores
+from whyidle.capture.all_cores import AllCores
 from whyidle.errors import WhyidleError
 
 

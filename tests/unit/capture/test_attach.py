@@ -16,9 +16,8 @@ from types import SimpleNamespace
 import pytest
 
 from support.fakes.driver import wait_for
-from whyidle.capture.attach import recording
-from whyidle.capture.attach import target as targets
-from whyidle.capture.attach.recording import States
+from whyidle.capture import attach
+from whyidle.capture.attach import States
 from whyidle.capture.sampler import stack_looks
 from whyidle.capture.stacks.source import SourceLines
 from whyidle.capture.stacks.spy import NoStacks
@@ -70,14 +69,14 @@ def test_why_stacks_are_not_read_is_told_with_the_ways_to_get_the_right(
 ) -> None:
     refusing = type("Refusing", (Refusing,), {"error": error})
     monkeypatch.setattr(stack_looks, "Spy", refusing)
-    monkeypatch.setattr(recording, "start_sampler", lambda *_: SimpleNamespace(stop=lambda: None, error=None))
+    monkeypatch.setattr(attach, "start_sampler", lambda *_: SimpleNamespace(stop=lambda: None, error=None))
     calls = iter(range(1000))
 
-    def tell(_: recording.Progress) -> None:
+    def tell(*_: object) -> None:
         if next(calls) == 5:
             signal.raise_signal(signal.SIGINT)
 
-    assert recording.record(targets.find(child.pid), tmp_path / "run", 50, None, tell) == "user"
+    assert attach.record(attach.find(child.pid), tmp_path / "run", 50, None, tell) == "user"
     told = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (told["attach"]["refused"], told["attach"]["why"]) == (refused, "user")
     (note,) = told["notices"]
@@ -100,24 +99,24 @@ def test_source_lines_come_only_from_plain_python_files(tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_no_candidate_is_refused_with_what_to_do(child: subprocess.Popen[bytes]) -> None:
-    assert targets.find(child.pid).alive
+    assert attach.find(child.pid).alive
     with pytest.raises(WhyidleError, match="there is no process 4194305 here"):
-        targets.find(4194305)
+        attach.find(4194305)
     with pytest.raises(WhyidleError, match="this command itself"):
-        targets.find(os.getpid())
+        attach.find(os.getpid())
     with pytest.raises(WhyidleError, match="kernel"):
-        targets.find(2) if not targets.command_of(2) and targets.state_of(2) != "X" else _raise("kernel")
+        attach.find(2) if not attach.command_of(2) and attach.state_of(2) != "X" else _raise("kernel")
     release = threading.Event()
     thread = threading.Thread(target=release.wait)
     thread.start()
     with pytest.raises(WhyidleError, match=f"a thread of process {os.getpid()}"):
-        targets.find(thread.native_id or 0)
+        attach.find(thread.native_id or 0)
     release.set()
     thread.join()
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(WhyidleError, match="has ended"):
-        targets.find(child.pid)
+        attach.find(child.pid)
 
 
 def _raise(text: str) -> None:
@@ -127,13 +126,13 @@ def _raise(text: str) -> None:
 def test_a_tree_without_python_is_refused_and_a_shell_around_one_is_not() -> None:
     with subprocess.Popen(["sleep", "1000"]) as process:
         with pytest.raises(WhyidleError, match="not a Python process"):
-            targets.require_python(targets.find(process.pid))
+            attach.require_python(attach.find(process.pid))
         process.kill()
     inner = f"{sys.executable} -S -c 'print(flush=True); input()'; true"
     with subprocess.Popen(["sh", "-c", inner], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as shell:
         assert shell.stdout is not None
         assert shell.stdout.readline() == b"\n"  # it is Python by now
-        targets.require_python(targets.find(shell.pid))
+        attach.require_python(attach.find(shell.pid))
         shell.communicate(b"\n")
 
 

@@ -14,10 +14,11 @@ from accelerate.state import AcceleratorState
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
+from support import gpu_programs
 from support.cuda import MS, US, GpuSpec, Machine, installed
 from support.cuda.machine import BOUNDARY
-from support.cuda.programs import BATCH, Data, Learner, Prefetcher, loader, moved, net, plain
 from support.cuda.recorded import Run, assert_true
+from support.gpu_programs import BATCH, WAITS, Data, Learner, Prefetcher, follows, loader, moved, net, plain
 from whyidle.analyse.run.facts import facts_of
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.capture.marks import MAX_UNRESOLVED
@@ -30,11 +31,6 @@ GPU = GpuSpec()
 FULL = GpuSpec(used_by_others=GPU.memory_bytes - 10**6)
 SLOW_LINK = GpuSpec(pinned_bytes_per_s=2_000)
 """A batch has 160 bytes."""
-WAITS = {"cuda": lambda: torch.cuda.synchronize(), "accelerator": lambda: torch.accelerator.synchronize()}
-
-
-def follows(side: torch.cuda.Stream) -> None:
-    torch.cuda.current_stream().wait_stream(side)
 
 
 @pytest.mark.parametrize(
@@ -43,8 +39,8 @@ def follows(side: torch.cuda.Stream) -> None:
         ({"load_ns": 70 * MS}, {}, 40),
         ({"load_ns": 70 * MS, "pinned": True}, {}, 40),
         ({"load_ns": 10 * MS, "pinned": True}, {}, 40),
-        ({"reads": True}, {}, 40),
-        ({"reads": True, "after_ns": 30 * MS}, {}, 40),
+        ({"waits": WAITS["item"]}, {}, 40),
+        ({"waits": WAITS["item"], "after_ns": 30 * MS}, {}, 40),
         ({"load_ns": 10 * MS, "after_ns": 80 * MS, "pinned": True}, {}, 40),
         ({}, {"pageable_bytes_per_s": 10_000}, 40),
         ({"pinned": True}, {"pinned_bytes_per_s": 20_000}, 40),
@@ -52,17 +48,17 @@ def follows(side: torch.cuda.Stream) -> None:
         ({"load_ns": 700 * MS, "steps": 100}, {"drift": 50e-6}, 400),
         # The rate is not known yet in the first seconds; the driver answers a little late besides.
         (
-            {"load_ns": 60 * MS, "after_ns": 100 * MS, "reads": True, "steps": 20},
+            {"load_ns": 60 * MS, "after_ns": 100 * MS, "waits": WAITS["item"], "steps": 20},
             {"drift": -40e-6, "answer_late_ns": 20 * US},
             100,
         ),
         # WSL, idle laptop GPUs: stamps are known to within the time of a mark's arrival only.
         ({"load_ns": 600 * MS, "after_ns": 200 * MS}, {"arrival_ns": 300 * US}, 400),
-        ({"load_ns": 600 * MS, "after_ns": 200 * MS, "reads": True}, {"arrival_ns": 300 * US}, 400),
+        ({"load_ns": 600 * MS, "after_ns": 200 * MS, "waits": WAITS["item"]}, {"arrival_ns": 300 * US}, 400),
     ],
 )
 def test_a_plain_loop(run: Run, how: dict[str, Any], spec: dict[str, Any], step_ms: int) -> None:
-    recorded = run(lambda machine: plain(machine, **how), GpuSpec(**spec), step_ns=step_ms * MS)
+    recorded = run(lambda _: plain(**how), GpuSpec(**spec), step_ns=step_ms * MS)
     assert recorded.device == "cuda"
     assert recorded.machine.streams_built < 60  # a mark makes no object of Python
     assert_true(recorded)
@@ -78,28 +74,16 @@ def told(program: Program, spec: GpuSpec = GPU, step_ms: int = 40) -> Program:
     return program
 
 
-@told
-def accumulates(_: Machine) -> None:
-    learner = Learner(kind=torch.optim.AdamW)
-    for number, batch in enumerate(loader(80, 30 * MS)):
-        images, labels = moved(batch)
-        (cross_entropy(learner.model(images), labels) / 4).backward()
-        if number % 4 == 3:
-            learner.optimizer.step()
-            learner.optimizer.zero_grad()
-
-
-@told
-def scaled(_: Machine) -> None:
-    learner, scaler = Learner(kind=torch.optim.AdamW), torch.amp.GradScaler("cuda")
-    for batch in loader(60, 70 * MS):
-        images, labels = moved(batch)
-        learner.optimizer.zero_grad()
-        with torch.autocast("cuda"):
-            loss = cross_entropy(learner.model(images), labels)
-        scaler.scale(loss).backward()
-        scaler.step(learner.optimizer)
-        scaler.update()
+for shared in (
+    gpu_programs.accumulates,
+    gpu_programs.scaled,
+    gpu_programs.computes_on_another_stream,
+    gpu_programs.all_on_another_stream,
+    gpu_programs.looks_at_a_batch_first,
+    gpu_programs.captures_among_its_steps,
+    gpu_programs.replays_whole_steps,
+):
+    told(shared)
 
 
 @told
@@ -174,27 +158,6 @@ def fetches_on_another_stream(_: Machine) -> None:
 
 
 @told
-def computes_on_another_stream(_: Machine) -> None:
-    learner, side = Learner(), torch.cuda.Stream()
-    for batch in loader(60, 20 * MS, pin_memory=True):
-        with torch.cuda.stream(side):
-            learner.step(*moved(batch, pinned=True))
-
-
-@told
-def all_on_another_stream(machine: Machine) -> None:
-    with torch.cuda.stream(torch.cuda.Stream()):
-        plain(machine, 60 * MS, pinned=True)
-
-
-@told
-def looks_at_a_batch_first(machine: Machine) -> None:
-    """As in PyTorch's quickstart."""
-    next(iter(loader(5)))
-    plain(machine, 60 * MS)
-
-
-@told
 def moves_its_model_late(_: Machine) -> None:
     learner = Learner("cpu")
     learner.model.cuda()
@@ -219,43 +182,6 @@ def packs_on_the_host(machine: Machine) -> None:
     for images, labels in loader(60, 20 * MS):
         machine.host(25 * MS)
         learner.step(torch.cat([images, images])[:4].cuda(), labels.cuda())
-
-
-@told
-def captures_among_its_steps(_: Machine) -> None:
-    learner, still = Learner(), torch.ones(4, 8, device="cuda")
-    graph, looks = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-    for number, batch in enumerate(loader(60, 60 * MS)):
-        learner.step(*moved(batch))
-        if number == 20:
-            with torch.cuda.graph(graph):
-                cross_entropy(learner.model(still), torch.zeros(4, dtype=torch.long, device="cuda")).backward()
-            with torch.cuda.graph(looks), torch.no_grad():
-                learner.model(still)
-        if number > 20:
-            looks.replay()
-            graph.replay()
-
-
-@told
-def replays_whole_steps(_: Machine) -> None:
-    learner, batches = Learner(), loader(63, 60 * MS, pin_memory=True)
-    images, labels = moved(next(iter(batches)))
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            learner.step(images, labels)
-    follows(side)
-    graph = torch.cuda.CUDAGraph()
-    learner.optimizer.zero_grad(set_to_none=True)
-    with torch.cuda.graph(graph):
-        cross_entropy(learner.model(images), labels).backward()
-        learner.optimizer.step()
-    for new_images, new_labels in batches:
-        images.copy_(new_images, non_blocking=True)
-        labels.copy_(new_labels, non_blocking=True)
-        graph.replay()
 
 
 @partial(told, step_ms=150)
@@ -351,7 +277,7 @@ def test_a_prefetcher_begins_an_epoch_while_the_queue_is_full(run: Run) -> None:
 def test_steps_that_a_device_far_behind_has_not_come_to_get_no_stamps_and_those_behind_them_do(run: Run) -> None:
     def program(machine: Machine) -> None:
         for _ in range(2):
-            plain(machine, 5 * MS, steps=100, pinned=True)
+            plain(5 * MS, steps=100, pinned=True)
             torch.cuda.synchronize()
 
     recorded = run(program, GpuSpec(queue_depth=1 << 14), step_ns=100 * MS)
@@ -370,7 +296,7 @@ class Broken(Data):
 
 
 def ends_without_memory(machine: Machine) -> None:
-    plain(machine, 60 * MS)
+    plain(60 * MS)
     torch.empty(10**10, dtype=torch.uint8, device="cuda")
 
 
@@ -381,7 +307,7 @@ def ends_with_its_data(_: Machine) -> None:
 
 
 def ends_with_an_assertion(machine: Machine) -> None:
-    plain(machine, 60 * MS)
+    plain(60 * MS)
     machine.assert_on_device()
     torch.cuda.synchronize()
 
@@ -423,7 +349,7 @@ def test_the_model_is_on_the_second_device(run: Run, first: GpuSpec, touched: bo
     def program(machine: Machine) -> None:
         if touched:
             torch.ones(1).cuda()
-        plain(machine, 60 * MS, device="cuda:1")
+        plain(60 * MS, device="cuda:1")
 
     recorded = run(program, first, GPU)
     assert recorded.device == "cuda:1"
@@ -458,7 +384,7 @@ def test_the_api_leaves_devices_that_are_not_used_as_they_are(
     if device != "cpu":
         torch.cuda.set_device(1)
     with recording(tmp_path / "run", sampler=False):
-        plain(machine, device=device, steps=10)
+        plain(device=device, steps=10)
     assert torch.cuda.is_initialized() == (device != "cpu")
     assert torch.cuda.current_device() == (device != "cpu")
     assert not machine.gpu.has_context
@@ -466,14 +392,7 @@ def test_the_api_leaves_devices_that_are_not_used_as_they_are(
 
 @pytest.mark.parametrize("wait", WAITS)
 def test_a_call_that_waits_for_the_device_is_seen(run: Run, wait: str) -> None:
-    def program(machine: Machine) -> None:
-        learner = Learner()
-        for batch in loader(60, 20 * MS):
-            learner.step(*moved(batch))
-            WAITS[wait]()
-            machine.host(15 * MS)
-
-    recorded = run(program)
+    recorded = run(lambda _: plain(20 * MS, 15 * MS, waits=WAITS[wait]))
     assert_true(recorded)
     assert (open_run(recorded.folder).records(STEP)["sync_ns"] > 10 * MS).all()
 
@@ -481,8 +400,8 @@ def test_a_call_that_waits_for_the_device_is_seen(run: Run, wait: str) -> None:
 def test_no_call_of_ours_waits_for_the_device_but_one_at_the_start(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         alone = installed(Machine(), patch)
-        plain(alone, 10 * MS, pinned=True)
-    recorded = run(lambda machine: plain(machine, 10 * MS, pinned=True))
+        plain(10 * MS, pinned=True)
+    recorded = run(lambda _: plain(10 * MS, pinned=True))
     assert recorded.machine.synchronised - alone.synchronised <= 1
 
 
@@ -490,16 +409,7 @@ def test_no_call_of_ours_waits_for_the_device_but_one_at_the_start(run: Run, mon
 @pytest.mark.parametrize(("before_ms", "after_ms"), [(35, 0), (0, 35), (35, 35)])
 def test_a_stage_behind_the_loader_is_time_of_the_host(run: Run, before_ms: int, after_ms: int, pinned: bool) -> None:
     """Packing, tokenising, augmenting."""
-
-    def program(machine: Machine) -> None:
-        learner = Learner()
-        for batch in loader(60, 20 * MS, pin_memory=pinned):
-            machine.host(before_ms * MS)
-            images, labels = moved(batch, pinned=pinned)
-            machine.host(after_ms * MS)
-            learner.step(images, labels)
-
-    assert_true(run(program))
+    assert_true(run(lambda _: plain(20 * MS, before_ns=before_ms * MS, moved_ns=after_ms * MS, pinned=pinned)))
 
 
 @pytest.mark.parametrize(
@@ -529,7 +439,7 @@ def test_of_kernels_without_gradients_it_is_not_known_when_they_ran(run: Run, ke
 
 
 def test_an_idle_device_is_seen_to_be_idle_when_a_batch_is_asked_for(run: Run) -> None:
-    recorded = run(lambda machine: plain(machine, 20 * MS, 30 * MS, reads=True))
+    recorded = run(lambda _: plain(20 * MS, 30 * MS, waits=WAITS["item"]))
     flags = open_run(recorded.folder).records(STEP)["flags"][5:]
     assert (flags & StepFlag.DRAINED_KNOWN != 0).all()
     assert (flags & StepFlag.DRAINED_AT_ENTRY != 0).all()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from whyidle.capture.memory_limits import in_container
-from whyidle.capture.probes import look, machine, python
+from whyidle.capture.probes import accelerator, look, machine, python
 from whyidle.capture.sampler.procfs import MachineCpu
 from whyidle.capture.stacks.spy import NoStacks
 from whyidle.record.check import Check
@@ -339,8 +339,8 @@ def test_a_check_that_fails_leaves_the_others_alone(monkeypatch: pytest.MonkeyPa
         raise RuntimeError("of ours")
 
     monkeypatch.setattr(python, "python", fail)
-    monkeypatch.setattr(look.accelerator, "gpus", list)
-    checks = look.look(tmp_path)
+    monkeypatch.setattr(accelerator, "gpus", list)
+    checks = look(tmp_path)
     assert "RuntimeError: of ours" in named(checks, "Python").says
     assert named(checks, "Place for runs").values["record_ns"]
     groups = [check.group for check in checks]

@@ -19,7 +19,7 @@ from whyidle.capture.sampler.procfs import (
     parse_machine_cpu,
     parse_pairs,
     parse_pressure,
-    parse_run_queue,
+    parse_schedstat,
     parse_stat,
 )
 from whyidle.record.schema import HOST
@@ -284,5 +284,5 @@ def test_parsers_of_foreign_text_return_nothing() -> None:
     assert parse_machine_cpu(b"cpu 1 2 3\n") is None
     assert parse_machine_cpu(None) is None
     assert parse_pressure(b"full avg10=0.00 total=3\n") is None
-    assert parse_run_queue(b"") is None
+    assert parse_schedstat(b"") == parse_schedstat(b"garbled 7") == (None, None)
     assert parse_pairs(b"Pss:  12 kB\nName:\tx\nthrottled_usec 5\n") == {b"Pss": 12, b"throttled_usec": 5}

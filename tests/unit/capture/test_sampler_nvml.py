@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -96,23 +95,23 @@ def test_devices_are_those_named_in_their_order(looks: Looks, driver: FakeDriver
 
 
 def test_what_devices_and_driver_are_called_is_noted_once_and_what_is_refused_is_not_made_up(
-    recorded: Callable[..., Any], tmp_path: Path
+    looks: Looks, tmp_path: Path
 ) -> None:
     script = "driver 570.133.20\ndevices 2\nfault nvmlDeviceGetEnforcedPowerLimit 3 0 1"
-    _, notices = recorded(HEALTHY + script)
+    said, _ = looks(HEALTHY + script, [0])
     devices = SampledDevice(0, "NVIDIA Fake 0", 700_000), SampledDevice(1, "NVIDIA Fake 1", None)
     assert sampled_devices(tmp_path / "run") == devices
     assert open_run(tmp_path / "run").info["device"] == {"kind": "cuda", "uuids": [], "driver": "570.133.20"}
-    assert "driver" not in notices.replace("This GPU or its driver", "")
+    assert said == [f"Not measured: the power limit. {REFUSES} (Not Supported)."]
     # What the training wrote is left as it is.
     assert "driver" not in json.loads((tmp_path / "run" / "run.json").read_text())["device"]
 
 
-def test_a_driver_that_does_not_tell_its_version_has_none(recorded: Callable[..., Any], tmp_path: Path) -> None:
-    rows, notices = recorded(HEALTHY + "fault nvmlSystemGetDriverVersion 3")
+def test_a_driver_that_does_not_tell_its_version_has_none(looks: Looks, tmp_path: Path) -> None:
+    said, [rows] = looks(HEALTHY + "fault nvmlSystemGetDriverVersion 3", [0])
     assert any("power_mw" in row for row in rows)
     assert "driver" not in open_run(tmp_path / "run").info["device"]
-    assert "Not measured: the version of the driver." in notices
+    assert said == [f"Not measured: the version of the driver. {REFUSES} (Not Supported)."]
 
 
 def test_where_nothing_trains_all_gpus_are_looked_at_at_once(
@@ -329,12 +328,10 @@ def test_a_lost_gpu_ends_alone(looks: Looks, driver: FakeDriver, code: int, word
 @pytest.mark.parametrize(
     ("code", "sentence"),
     [
-        (9, "No NVIDIA driver here (Driver Not Loaded): no accelerator figures.\n"),
-        (4, "The NVIDIA driver refuses this user (Insufficient Permissions): no accelerator figures.\n"),
-        (18, f"{REPLACED}\n"),
+        (9, "No NVIDIA driver here (Driver Not Loaded): no accelerator figures."),
+        (4, "The NVIDIA driver refuses this user (Insufficient Permissions): no accelerator figures."),
+        (18, REPLACED),
     ],
 )
-def test_a_driver_that_does_not_start_is_one_sentence_and_no_record(
-    recorded: Callable[..., tuple[list[Named], str]], code: int, sentence: str
-) -> None:
-    assert recorded(f"init {code}\n") == ([], sentence)
+def test_a_driver_that_does_not_start_is_one_sentence_and_no_record(looks: Looks, code: int, sentence: str) -> None:
+    assert looks(f"init {code}\n", [0, 1]) == ([sentence], [[], []])

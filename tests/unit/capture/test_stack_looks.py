@@ -25,8 +25,7 @@ from whyidle.capture.sampler.stack_looks import (
 )
 from whyidle.capture.sampler.start import StackOptions
 from whyidle.capture.sampler.tree import Member
-from whyidle.capture.stacks.spy import Look, NoStacks
-from whyidle.capture.stacks.trace import SpyTrace, ThreadStacks
+from whyidle.capture.stacks.spy import Look, NoStacks, SpyTrace, ThreadStacks
 from whyidle.record.reader import RecordFile
 from whyidle.record.run import describe_process
 from whyidle.record.schema import NOT_MEASURED, ThreadState

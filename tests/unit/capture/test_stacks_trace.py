@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyidle.capture.stacks.spy import _offset_ns
-from whyidle.capture.stacks.trace import MOST_DEPTH, SpyTrace, read_trace
+from whyidle.capture.stacks.spy import MOST_DEPTH, SpyTrace, _offset_ns, read_trace
 from whyidle.record.stacks import Call, CallStack
 
 ROOT = Call("<module>", "/home/u/train.py", 9)

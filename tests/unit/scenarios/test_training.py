@@ -12,7 +12,7 @@ import torch
 
 from support.cuda import Machine, installed
 from support.cuda.machine import INPUT
-from support.cuda.programs import WIDTH, compute, net
+from support.gpu_programs import WIDTH, compute, net
 from whyidle.devices.choose import choose
 from whyidle.devices.clock import VirtualClock
 from whyidle.devices.cpu import CpuDevice

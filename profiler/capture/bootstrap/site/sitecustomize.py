@@ -160,15 +160,6 @@ class _Imports:
 _imports = None
 
 
-def _time_imports():
-    global _imports
-    try:
-        _imports = _Imports()
-    except Exception:
-        # Of Python's own making, and not promised: without it, imports are not told from what else a program does.
-        pass
-
-
 def _arm():
     try:
         from whyidle.capture.bootstrap.arm import arm
@@ -214,6 +205,7 @@ def _hand_over(ours):
 
 
 def _main():
+    global _imports
     here = os.path.dirname(os.path.abspath(__file__))
     ours = [p for p in sys.path if p and os.path.abspath(p) == here]
     # Child processes inherit PYTHONPATH; this program's own path stays what it would have been.
@@ -228,7 +220,11 @@ def _main():
             _note("A training could not be watched: its Python %d.%d is older than 3.11." % sys.version_info[:2])
         else:
             sys.meta_path.insert(0, _Finder(package))
-            _time_imports()
+            try:
+                _imports = _Imports()
+            except Exception:
+                # Python does not promise what it stands in for. Without it imports are not told from other work.
+                pass
             if '"tune"' in os.environ.get("WHYIDLE_OPTIONS", ""):
                 _guard(folder)
             if "torch" in sys.modules:

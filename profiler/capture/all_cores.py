@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, Self
 
-from ...errors import WhyidleError
+from ..errors import WhyidleError
 
 Parts = Mapping[str, Callable[[], object]]
 """What is measured, by name: each call does it for one sample."""
