@@ -48,22 +48,15 @@ class Idling:
     """(place in the step, in words; share of the wall time)"""
     named: tuple[tuple[str, float], ...]
     """(what the program did meanwhile, if known; share of the wall time), the longest first"""
+    calls_per_step: float = 0.0
+    """Synchronising calls in a step that was looked at, the mean; 0 of other work."""
+    calling_steps: int = 0
+    """Steps with any such call."""
 
     @property
     def is_a_stop(self) -> bool:
         """Whether one long stretch makes up nearly all of it: a breakpoint, not the loop."""
         return self.longest_ns >= max(A_STOP_NS, NEARLY_ALL * total(self.when))
-
-
-@dataclass(frozen=True)
-class Syncs:
-    """Synchronising calls, and the time that the device idled behind them."""
-
-    idling: Idling
-    per_step: float
-    """Calls in a step that was looked at; the mean."""
-    steps: int
-    """Steps with any call."""
 
 
 Names = Mapping[int, str] | None
@@ -88,39 +81,31 @@ def _idling(window: Window, events: Records, parts: Partition, part: str, when: 
     )
 
 
-def staging_of(window: Window, events: Records, parts: Partition, names: Names) -> Idling | None:
-    """Find work on each batch between its arrival and the forward pass.
+def idling_of(
+    window: Window, events: Records, pauses: Records, parts: Partition, names: Names
+) -> tuple[Idling | None, Idling | None, Idling | None]:
+    """Find what the device idled behind: (work on each batch between its arrival and the forward pass, other work of
+    the loop, synchronising calls).
 
-    `None`: none worth a word, a single stop of the program, or the model's call is not seen.
+    `None` each: none. The first also: none worth a word, a single stop of the program, or the model's call is not seen.
+    Garbage collections are in none of them.
     """
+    working, syncing = subtract(parts.when["host"], under_way(lasting(events, EventKind.GARBAGE))), parts.when["sync"]
     seen = window.all_steps[flagged(window.all_steps, StepFlag.FORWARD_SEEN)]
-    when = intersect(_working(events, parts), union(seen["fetch_end_ns"], seen["forward_begin_ns"]))
-    if parts.of_all_steps("host", total(when)) < LEAST_STAGE * parts.wall_ns:
-        return None
-    found = _idling(window, events, parts, "host", when, names)
-    return None if found.is_a_stop else found
-
-
-def _working(events: Records, parts: Partition) -> Intervals:
-    """When the device idled behind other work of the host than collecting garbage."""
-    return subtract(parts.when["host"], under_way(lasting(events, EventKind.GARBAGE)))
-
-
-def gaps_of(window: Window, events: Records, parts: Partition, names: Names, staging: Idling | None) -> Idling | None:
-    """Find time behind the loop's own work; `None` where nothing but garbage and `staging` kept the device waiting."""
-    gaps = _working(events, parts)
-    if staging is not None:
-        gaps = subtract(gaps, staging.when)
-    return _idling(window, events, parts, "host", gaps, names) if total(gaps) else None
-
-
-def syncs_of(window: Window, events: Records, pauses: Records, parts: Partition) -> Syncs | None:
-    """Count synchronising calls; `None` where the device never idled behind one."""
-    if total(parts.when["sync"]) == 0:
-        return None
-    of_steps = pauses[(pauses["what"] == PauseKind.SYNC) & np.isin(pauses["step"], window.steps["step"])]
-    idling = _idling(window, events, parts, "sync", parts.when["sync"], None)
-    return Syncs(idling, len(of_steps) / len(window.steps), len(np.unique(of_steps["step"])))
+    staged = intersect(working, union(seen["fetch_end_ns"], seen["forward_begin_ns"]))
+    staging = gaps = syncs = None
+    if parts.of_all_steps("host", total(staged)) >= LEAST_STAGE * parts.wall_ns:
+        staging = _idling(window, events, parts, "host", staged, names)
+    if staging is not None and staging.is_a_stop:
+        staging = None
+    looping = working if staging is None else subtract(working, staged)
+    if total(looping):
+        gaps = _idling(window, events, parts, "host", looping, names)
+    if total(syncing):
+        calls = pauses[(pauses["what"] == PauseKind.SYNC) & np.isin(pauses["step"], window.steps["step"])]["step"]
+        idling = _idling(window, events, parts, "sync", syncing, None)
+        syncs = replace(idling, calls_per_step=len(calls) / len(window.steps), calling_steps=len(np.unique(calls)))
+    return staging, gaps, syncs
 
 
 def named_within(window: Window, events: Records, intervals: Intervals, names: Names) -> tuple[tuple[str, float], ...]:

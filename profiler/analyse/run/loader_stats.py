@@ -145,31 +145,27 @@ def of_training(batches: Records, steps: Records) -> Records:
     of_batch, of_step = _keys(kept[numbered], told)
     place = places_of(of_batch, of_step)
     # That of no step, -1, is the one behind the last.
-    step = np.append(told["step"], NOT_MEASURED)[place]
-    if not numbered.all():
-        of_numbered, step = step, kept["step"].copy()
-        step[numbered] = of_numbered
+    step = kept["step"].copy()
+    step[numbered] = np.append(told["step"], NOT_MEASURED)[place]
     return with_column(kept, "step", step)
 
 
 def places_of(wanted: Stamps, among: Stamps) -> Stamps:
     """Where each of these numbers is `among` others, the first of several; -1: nowhere."""
-    at: Stamps = np.full(len(wanted), -1)
     if len(among) == 0:
-        return at
-    places = None
+        return np.full(len(wanted), -1)
     if (among[1:] <= among[:-1]).any():
         among, places = np.unique(among, return_index=True)
+        # Nowhere, -1, is behind the last.
+        return np.append(places, -1)[places_of(wanted, among)]
     if among[-1] - among[0] == len(among) - 1:
         # Numbered through, as steps are that were all looked at. Not measured is far away.
-        at = wanted - among[0]
+        at: Stamps = wanted - among[0]
         known = (at >= 0) & (at < len(among))
     else:
         at = np.minimum(np.searchsorted(among, wanted), len(among) - 1)
         known = among[at] == wanted
     at[~known] = -1
-    if places is not None:
-        at[known] = places[at[known]]
     return at
 
 
@@ -583,22 +579,17 @@ def exclusion_of(window: Window, batches: Records, looks: ProcessLooks | None = 
 
 def _together(begin: Stamps, end: Stamps, since: Stamps, until: Stamps) -> Lengths:
     """Mean number of batches in the making over each time [since, until), none empty."""
-    edges = np.concatenate((begin, end))
-    order = np.argsort(edges, kind="stable")
-    edges = edges[order]
-    count = np.cumsum(np.where(order < len(begin), np.int8(1), np.int8(-1)), dtype=np.int64)[:-1]
-    del order
-    count *= np.diff(edges)
-    summed = np.zeros(len(edges))
-    np.cumsum(count, out=summed[1:])
-    del count
-    # As numpy.interp takes them: it would make copies for each call.
-    edges = edges.astype(np.float64)
-    found: Lengths = np.interp(until, edges, summed)
-    found -= np.interp(since, edges, summed)
-    del edges, summed
-    found /= until - since
-    return found
+    # Of all the time that batches took until a moment: from their begins on, without that from their ends on.
+    first = begin.min()
+    edges = [np.sort(stamps - first) for stamps in (begin, end)]
+    sums = [np.concatenate(([0], np.cumsum(each))) for each in edges]
+
+    def made(at: Stamps) -> Stamps:
+        begun, ended = (np.searchsorted(each, at) for each in edges)
+        # Sums of a long run may wrap around; what they differ by is right all the same.
+        return np.asarray((begun - ended) * at - (sums[0][begun] - sums[1][ended]))
+
+    return np.asarray((made(until - first) - made(since - first)) / (until - since))
 
 
 def _growth(made: Records, begin: Stamps, counted: Mask) -> TimeGrowth | None:

@@ -77,38 +77,37 @@ _SHM = (
 )
 
 Found = TypeVar("Found")
-_last_made: dict[str, tuple[Records, Any]] = {}
-_selected: dict[np.dtype[np.void], tuple[Records, Mask, Records]] = {}
-"""By their kind, the looks that were last selected from, which, and the selection."""
+_last_made: dict[tuple[str, np.dtype[np.void]], tuple[Records, tuple[Mask, ...], Any]] = {}
+"""By function and kind of looks: those that it last got, with which of them, and what it made of them."""
 
 
-def once_per_looks(make: Callable[[Records], Found]) -> Callable[[Records], Found]:
+def once_per_looks(make: Callable[..., Found]) -> Callable[..., Found]:
     """Give again what a function of looks gave last for the very same; many looks are not kept."""
 
     @wraps(make)
-    def told(looks: Records) -> Found:
-        last = _last_made.get(make.__qualname__)
-        if last is None or last[0] is not looks:
-            last = looks, make(looks)
-            _last_made.pop(make.__qualname__, None)
+    def told(looks: Records, *which: Mask) -> Found:
+        key = make.__qualname__, looks.dtype
+        last = _last_made.get(key)
+        if last is None or last[0] is not looks or not np.array_equal(last[1], which):
+            last = looks, which, make(looks, *which)
+            _last_made.pop(key, None)
             if isinstance(looks, np.ndarray):
-                _last_made[make.__qualname__] = last
-        found: Found = last[1]
+                _last_made[key] = last
+        found: Found = last[2]
         return found
 
     return told
 
 
+@once_per_looks
+def _selected(looks: Records, which: Mask) -> Records:
+    found: Records = looks[which]
+    return found
+
+
 def inside(looks: Records, window: Window) -> Records:
     """Those that were made within the window."""
-    which = (looks["t_ns"] >= window.begin_ns) & (looks["t_ns"] <= window.end_ns)
-    last = _selected.get(looks.dtype)
-    if last is not None and last[0] is looks and np.array_equal(last[1], which):
-        return last[2]
-    found: Records = looks[which]
-    if isinstance(looks, np.ndarray):
-        _selected[looks.dtype] = (looks, which, found)
-    return found
+    return _selected(looks, (looks["t_ns"] >= window.begin_ns) & (looks["t_ns"] <= window.end_ns))
 
 
 @once_per_looks

@@ -248,7 +248,7 @@ def busy_strip(window: Window, computing: Intervals, bin_ns: int, bins: int) -> 
     bins = min(bins, window.wall_ns // bin_ns)
     begin = window.begin_ns + (window.wall_ns - bins * bin_ns) // 2
     edges = begin + bin_ns * np.arange(bins + 1, dtype=np.int64)
-    return [100 * total(clip(computing, int(a), int(a) + bin_ns)) / bin_ns for a in edges[:-1]]
+    return [100 * busy / bin_ns for busy in covered(computing, edges[:-1], edges[1:]).tolist()]
 
 
 def _called(pauses: Records, *what: int) -> Intervals:

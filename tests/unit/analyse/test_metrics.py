@@ -12,7 +12,7 @@ import pytest
 
 from whyidle.analyse.ranks.figures import figure
 from whyidle.analyse.run.analysis import analyse
-from whyidle.analyse.run.facts import SampleSizes, sample_sizes
+from whyidle.analyse.run.facts import largest_samples
 from whyidle.analyse.run.loader_stats import SlowSample
 from whyidle.analyse.run.metrics import METRICS
 from whyidle.record.run import open_run
@@ -54,13 +54,13 @@ def facts(elements: list[int], samples: list[int], known: bool = True) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("known", "sizes"),
+    ("known", "largest"),
     [
-        (facts([800, 800, 1600, 880], [8] * 4), SampleSizes(True, (71, 3))),  # of padded sequences
-        (facts([800, 800, 300], [8, 8, 3]), SampleSizes(False, ())),  # of images, and a smaller last batch
-        (facts([800, 1600], [8, 8], known=False), SampleSizes(False, ())),
-        (None, SampleSizes(False, ())),
+        (facts([800, 800, 1600, 880], [8] * 4), (71, 3)),  # of padded sequences
+        (facts([800, 800, 300], [8, 8, 3]), None),  # of images, and a smaller last batch
+        (facts([800, 1600], [8, 8], known=False), None),
+        (None, None),
     ],
 )
-def test_samples_that_differ_in_size_are_named_by_the_slowest(known: Any, sizes: SampleSizes) -> None:
-    assert sample_sizes(known) == sizes
+def test_samples_that_differ_in_size_are_named_by_the_slowest(known: Any, largest: tuple[int, ...] | None) -> None:
+    assert largest_samples(known) == largest
