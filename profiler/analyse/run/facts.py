@@ -346,7 +346,7 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
         other_processes=sum(f.pid != mine[1] and f.count() > 0 for f in run.files(schema.STEP, mine[0])),
         overhead_ns=float(np.median(steps["overhead_ns"])),
         startup=startup_of(window, events, batches, bool(info.get("trial"))),
-        wasted=loader_stats.wasted_samples_of(window, contents, iterable, queued),
+        wasted=loader_stats.wasted_samples_of(window, contents, iterable),
         handed=loader_stats.handed_over_of(contents, window.all_steps),
         memory=resource_usage.memory_growth_of(window, host, run.records(schema.MEMORY), set_workers, info),
     )

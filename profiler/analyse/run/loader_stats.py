@@ -73,8 +73,6 @@ LEAST_STREAMED = 2
 """The same of batches of which it was seen how an iterable dataset prepares its samples."""
 LEAST_PLACES = 4
 """Places in streams that two workers reached, from which their batches are compared."""
-MOSTLY_DIFFERENT = 0.5
-"""Share of a worker's batches that differ, below which equality to another's says nothing."""
 MOST_PASSED_OVER = 0.95
 """Share of the steps that may compute nothing."""
 _PASS = 1 << 32
@@ -666,16 +664,15 @@ class WastedSamples:
         return 1 - (1 - self.dropped) * (1 - self.repeated) * (1 - self.passed_over)
 
 
-def wasted_samples_of(window: Window, contents: Records, iterable: bool | None, queued: bool) -> WastedSamples | None:
+def wasted_samples_of(window: Window, contents: Records, iterable: bool | None) -> WastedSamples | None:
     """Tell what became of the samples of the loaders that train; `None`: nothing of theirs was looked at, and every
     step computed.
 
-    `contents`: CONTENT records of the rank; `iterable`: only then can workers make the same; `queued`: the device has
-    stamps of its own.
+    `contents`: CONTENT records of the rank; `iterable`: only then can workers make the same.
     """
     steps = window.steps
     mine = contents[(contents["loader"] == NOT_MEASURED) | np.isin(contents["loader"], window.all_steps["loader"])]
-    if queued:
+    if window.queued:
         nothing = flagged(steps, StepFlag.COMPUTED_NOTHING)
     else:
         nothing = (steps["backward_begin_ns"] == NOT_MEASURED) & (steps["optimizer_end_ns"] == NOT_MEASURED)
@@ -710,7 +707,8 @@ def _repeated(contents: Records) -> float:
     places: dict[tuple[int, int, int], list[int]] = {}
     for loader, number, worker in np.unique(streams, axis=0).tolist():
         own = np.sort(np.asarray(told[(streams == (loader, number, worker)).all(axis=1)]), order="batch")
-        if len(np.unique(own["fingerprint"])) < MOSTLY_DIFFERENT * len(own):
+        if len(np.unique(own["fingerprint"])) < MOSTLY * len(own):
+            # Where a worker's own batches are equal, equality to another's says nothing.
             return 0.0
         for place, fingerprint in enumerate(own["fingerprint"].tolist()):
             places.setdefault((loader, number, place), []).append(fingerprint)

@@ -23,6 +23,7 @@ import numpy as np
 
 from ...record.reader import Records, measured
 from ...record.schema import NAN, NOT_MEASURED, EventKind, MemoryLimitOf
+from ..shares import MOSTLY
 from ..where.looks import ProcessLooks
 from .window import Lengths, Mask, Stamps, Window, known, mean_of, measured_or
 
@@ -41,14 +42,10 @@ OWN_BEYOND_BYTES = 2_000_000_000
 LEAST_LOOKED_AT, MOST_FAILED_LOOKS = 50, 0.2
 """Stack samples in the window, and share of them that failed, from which both that is said."""
 THIRDS = 3
-LEVELS_OFF = 0.5
-"""Growth in the last third of a run over that in the second, below which memory levels off."""
 LEAST_GROWN_BYTES = 32 << 20
 """Over the run: less is what allocators take and keep."""
 LEAST_PRIVATE_LOOKS = 4
 """Looks at private memory, which is seldom asked for, from which copies are told."""
-MOSTLY_PRIVATE = 0.5
-"""Growth of resident memory, as a share of that of private memory, below which pages are copied."""
 FULL_BYTES = 256 << 20
 """Memory that a machine could still give, below which it has none left: it swaps, or kills."""
 FULL_LIMIT = 0.03
@@ -224,11 +221,11 @@ def _of_host(host: Records) -> dict[str, Any]:
     return {
         "steal_pct": mean_of(host, "steal_pct"),
         "machine_busy_pct": mean_of(host, "machine_busy_pct"),
-        "tree_cpus": _rate(host, "tree_cpu_ns"),
+        "tree_cpus": rate_of(host, "tree_cpu_ns"),
         "cpu_budget": float(cpus[-1]) / 1000 if len(cpus) else NAN,
         "late_samples_pct": 100 * float(np.mean(late > LATE_NS)) if len(late) else NAN,
         "host_samples": len(host),
-        "sampler_cpus": _rate(host, "sampler_cpu_ns"),
+        "sampler_cpus": rate_of(host, "sampler_cpu_ns"),
         "throttled_s": _rise(host, "throttled_us") / 1e6,
     }
 
@@ -249,21 +246,18 @@ def _rise(records: Records, name: str) -> float:
     return float(values[-1] - values[0]) if len(values) > 1 else NAN
 
 
-def _rate(host: Records, name: str) -> float:
-    """A counter's rise over the time between the first and the last sample, both in ns; NaN: not measured."""
-    elapsed = int(host["t_ns"][-1] - host["t_ns"][0]) if len(host) > 1 else 0
-    return _rise(host, name) / elapsed if elapsed else NAN
+def rate_of(records: Records, name: str) -> float:
+    """How fast a cumulative counter rose between its first and its last reading, in its unit a ns; NaN with fewer than
+    two readings."""
+    read = records["t_ns"][records[name] != NOT_MEASURED]
+    return _rise(records, name) / int(read[-1] - read[0]) if len(read) > 1 and read[-1] > read[0] else NAN
 
 
 def _worst_pct(device: Records, name: str) -> float:
     """A counter of ns over the time between first and last reading, %, of the worst device; NaN: not measured."""
-    found = []
-    for looks in by_device(device):
-        rise, read = _rise(looks, name), looks["t_ns"][looks[name] != NOT_MEASURED]
-        # A counter that falls was reset by a new driver or a reset GPU: what it counted before is not known.
-        if rise >= 0 and read[-1] > read[0]:
-            found.append(min(100.0, 100 * rise / int(read[-1] - read[0])))
-    return max(found, default=NAN)
+    rates = (rate_of(looks, name) for looks in by_device(device))
+    # A counter that falls was reset by a new driver or a reset GPU: what it counted before is not known.
+    return max((min(100.0, 100 * rate) for rate in rates if rate >= 0), default=NAN)
 
 
 def quality_notes(
@@ -415,7 +409,7 @@ def memory_growth_of(
     taken = measured(seen["tree_rss_bytes"]) - measured(seen["main_rss_bytes"])
     own = _growth(seen["t_ns"], taken)
     private = _growth(seen["t_ns"], measured(seen["tree_private_bytes"]), LEAST_PRIVATE_LOOKS)
-    copied = private is not None and (own is None or own < MOSTLY_PRIVATE * private)
+    copied = private is not None and (own is None or own < MOSTLY * private)
     growth = private if copied else own
     if growth is None:
         return None
@@ -472,8 +466,8 @@ def _growth(t_ns: Stamps, values: Lengths, least: int = 2 * THIRDS) -> float | N
     (t0, first), (t1, second), (t2, last) = middles
     before, lately = (second - first) / (t1 - t0), (last - second) / (t2 - t1)
     # Workers that are started anew give all of it back.
-    falls = float(np.max(np.maximum.accumulate(values) - values)) > LEVELS_OFF * (values[-1] - values[0])
-    if before <= 0 or lately < LEVELS_OFF * before or falls or values[-1] - values[0] < LEAST_GROWN_BYTES:
+    falls = float(np.max(np.maximum.accumulate(values) - values)) > MOSTLY * (values[-1] - values[0])
+    if before <= 0 or lately < MOSTLY * before or falls or values[-1] - values[0] < LEAST_GROWN_BYTES:
         return None
     return lately * 1e9
 

@@ -269,28 +269,26 @@ def computes(ms: float = 500, new: bool = True) -> dict[str, float]:
     return {"end": 10 + ms, "gap": 0, "flags": (NEW if new else KNOWN) | ELEMENTS | StepFlag.OPTIMIZER}
 
 
-@pytest.mark.parametrize("together", [2, 4, 16])
+@pytest.mark.parametrize(
+    ("steps", "doubted"),
+    [
+        *((([fetches_only()] * (n - 1) + [computes()]) * (160 // n), True) for n in (2, 4, 16)),
+        # Steps that learn only beyond what tuning explains.
+        ([fetches_only(2.5, learns=True), computes()] * 40, False),
+        ([fetches_only(0.1, learns=True), computes()] * 40, True),
+        # A single one may be anything.
+        ([computes(1, new=False)] * 99 + [computes(5000)], False),
+    ],
+)
 def test_steps_of_which_some_only_fetch_for_others_are_doubted_and_no_cause_is_made_of_them(
-    tmp_path: Path, together: int
+    tmp_path: Path, steps: list[dict[str, float]], doubted: bool
 ) -> None:
-    folder = train_on_cpu(tmp_path / "run", ([fetches_only()] * (together - 1) + [computes()]) * (160 // together))
-    analysis = analysis_of_run(folder)
+    analysis = analysis_of_run(train_on_cpu(tmp_path / "run", steps))
     assert analysis.facts is not None
-    assert "device.shape_churn" not in {finding.cause for finding in analysis.findings}
-    assert "steps compute a 5000th of what the others do" in analysis.facts.doubtful
-    assert analysis.facts.doubtful in analysis.notes
-
-
-def test_steps_that_learn_are_doubted_only_beyond_what_tuning_explains(tmp_path: Path) -> None:
-    for short_ms, doubted in ((2.5, False), (0.1, True)):
-        steps = [fetches_only(short_ms, learns=True), computes()] * 40
-        facts = facts_of_run(train_on_cpu(tmp_path / f"run{short_ms}", steps))
-        assert bool(facts.doubtful) == doubted
-
-
-def test_single_steps_may_be_anything(tmp_path: Path) -> None:
-    steps = [computes(1, new=False)] * 99 + [computes(5000)]
-    assert facts_of_run(train_on_cpu(tmp_path / "run", steps)).doubtful == ""
+    said = analysis.facts.doubtful
+    assert ("steps compute a 5000th of what the others do" in said) == (said in analysis.notes) == doubted
+    assert bool(said) == doubted
+    assert not doubted or "device.shape_churn" not in {finding.cause for finding in analysis.findings}
 
 
 def test_what_the_compiler_took_is_no_reason_to_doubt(tmp_path: Path) -> None:

@@ -257,12 +257,8 @@ def test_it_is_said_in_a_sentence_with_how_many_followed() -> None:
     assert said_of((one,)).startswith("Worker 1 (process 4711) was killed by SIGKILL 12 s after the training began: ")
     assert said_of((one, one, one)).endswith(" 2 more died with it or later.")
     assert died(3).said.startswith("worker 1 (process 4711) ended with exit code 3 12 s after")
-    assert (died(-9).signal, died(3).signal, died(None).signal, died(-99).signal) == (
-        "SIGKILL",
-        None,
-        None,
-        "signal 99",
-    )
+    signals = {-9: "SIGKILL", 3: None, None: None, -99: "signal 99"}
+    assert {code: died(code).signal for code in signals} == signals
 
 
 def test_report_json_and_live_view_say_it(tmp_path: Path) -> None:
