@@ -244,17 +244,18 @@ def shape_of(lengths: Lengths | Stamps, first: Mask, pace_ns: float) -> Shape:
     if len(hits) == 0:
         return of_epochs
     longest, count = int(ordinary.max()), len(lengths) - int(first.sum())
-    if len(hits) >= NEARLY_ALL * count:
-        return Shape(Spread.EVERY_STEP, len(hits), count, None, longest)
     # Steps that hold less of the waiting, or wait hardly longer than the rest, do not tell how it is spread.
-    alike = float(np.median(ordinary[hits])) < STANDS_OUT * float(np.median(lengths[~hit & ~first]))
-    if alike or float(ordinary[hits].sum()) < MOSTLY * float(ordinary.sum()):
-        return Shape(Spread.A_LITTLE, len(hits), count, None, longest)
-    period = _period(ordinary, hits)
-    if period is not None:
-        return Shape(Spread.PERIODIC, len(hits), count, period, longest)
-    spread = Spread.SINGLE if len(hits) <= SINGLE_STEPS * count else Spread.IRREGULAR
-    return Shape(spread, len(hits), count, None, longest)
+    rest, period = lengths[~hit & ~first], None
+    alike = len(rest) > 0 and float(np.median(ordinary[hits])) < STANDS_OUT * float(np.median(rest))
+    if len(hits) >= NEARLY_ALL * count:
+        spread = Spread.EVERY_STEP
+    elif alike or float(ordinary[hits].sum()) < MOSTLY * float(ordinary.sum()):
+        spread = Spread.A_LITTLE
+    elif (period := _period(ordinary, hits)) is not None:
+        spread = Spread.PERIODIC
+    else:
+        spread = Spread.SINGLE if len(hits) <= SINGLE_STEPS * count else Spread.IRREGULAR
+    return Shape(spread, len(hits), count, period, longest)
 
 
 def _period(lengths: Lengths, hits: Stamps) -> int | None:

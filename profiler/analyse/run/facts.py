@@ -259,8 +259,7 @@ class Facts:
     @property
     def foreign_cpus(self) -> float:
         """CPUs that other programs of the machine kept busy; NaN where not measured."""
-        used = self.sampled.machine_busy_pct / 100 * (self.machine_cpus or math.nan)
-        return max(used - self.sampled.tree_cpus, 0.0)
+        return self.sampled.foreign_cpus(self.machine_cpus)
 
     @property
     def machine_full(self) -> bool:

@@ -117,10 +117,6 @@ def by_device(looks: Records) -> list[Records]:
 class Sampled:
     """Means over the window; NaN: not measured. The worst of several devices if said."""
 
-    samples: int = 0
-    """Records of host and devices together."""
-    host_samples: int = 0
-    device_samples: int = 0
     utilisation_pct: float = NAN
     """NVML's: share of time in which any kernel ran; of an emulated device computed alike."""
     utilisation_window_ms: float = NAN
@@ -146,9 +142,9 @@ class Sampled:
     unseen_begin_s: float = NAN
     """From the beginning of the window to the first sample of the host; NaN without one."""
     unseen_end_s: float = NAN
-    """From the last sample of the host to the end of the window."""
+    """From the last sample of the host to the end of the window; NaN without one."""
     device_unseen_end_s: float = NAN
-    """From the last sample of the device whose samples end first to the end of the window."""
+    """From the last sample of the device whose samples end first to the end of the window; NaN without one."""
     sampler_cpus: float = NAN
     """CPUs the sampler itself kept busy."""
     throttled_s: float = NAN
@@ -166,6 +162,12 @@ class Sampled:
     """Device memory in use beyond the training's allocator: that of others, its own context and libraries. NaN also
     with several devices: the steps of a rank do not say which is theirs."""
 
+    def foreign_cpus(self, machine_cpus: int | None, beside: float = 0.0) -> float:
+        """CPUs that other programs kept busy; NaN: not measured. `machine_cpus`: all of the machine; `beside`: CPUs
+        that are neither theirs nor of the training's process tree."""
+        used = self.machine_busy_pct / 100 * (machine_cpus or NAN)
+        return max(used - self.tree_cpus - beside, 0.0)
+
 
 def sampled(window: Window, device: Records, host: Records) -> Sampled:
     """Summarise the samples taken inside the window."""
@@ -181,7 +183,6 @@ def sampled(window: Window, device: Records, host: Records) -> Sampled:
     return Sampled(
         **_of_devices(device),
         **_of_host(host),
-        samples=len(device) + len(host),
         unseen_begin_s=(int(host["t_ns"].min()) - window.begin_ns) / 1e9 if len(host) else NAN,
         unseen_end_s=late[0] if len(host) else NAN,
         device_unseen_end_s=max(late[len(host) > 0 :], default=NAN),
@@ -206,7 +207,6 @@ def _of_devices(device: Records) -> dict[str, Any]:
         "sm_active_pct": sm_active,
         "sm_active_window_ms": sm_active_window_ms,
         "memory_peak_bytes": int(memory.max()) if len(memory) else NAN,
-        "device_samples": len(device),
         "power_capped_pct": _worst_pct(device, "power_capped_ns"),
         "thermal_pct": _worst_pct(device, "thermal_ns"),
         "gpu_processes": int(processes.max()) if len(processes) else NAN,
@@ -224,7 +224,6 @@ def _of_host(host: Records) -> dict[str, Any]:
         "tree_cpus": rate_of(host, "tree_cpu_ns"),
         "cpu_budget": float(cpus[-1]) / 1000 if len(cpus) else NAN,
         "late_samples_pct": 100 * float(np.mean(late > LATE_NS)) if len(late) else NAN,
-        "host_samples": len(host),
         "sampler_cpus": rate_of(host, "sampler_cpu_ns"),
         "throttled_s": _rise(host, "throttled_us") / 1e6,
     }
@@ -274,7 +273,8 @@ def quality_notes(
     `device_kind`: `cpu`, `cuda` or `emulated`; `foreign_cpus`: kept busy by other programs; `own_processes`: of this
     training with a context on one GPU; `found`: causes that the report names already.
     """
-    if sampled.samples == 0:
+    no_host, no_device = isnan(sampled.unseen_end_s), isnan(sampled.device_unseen_end_s)
+    if no_host and no_device:
         return ("The sampler recorded nothing in this window: utilisation and CPU figures are missing.",)
     seen, wall_s = sampled, window.wall_ns / 1e9
     least_s = max(LEAST_UNSEEN_S, LEAST_UNSEEN_SHARE * wall_s)
@@ -286,14 +286,14 @@ def quality_notes(
             notes.append(text.format(value))
 
     whole = f"of the window of {wall_s:.0f} s"
-    say(not seen.host_samples, 1, "The sampler recorded nothing of the host in this window: CPU figures are missing.")
+    say(no_host, 1, "The sampler recorded nothing of the host in this window: CPU figures are missing.")
     begins = f"came {{:.0f}} s into the {wall_s:.0f} s of the window: its means leave out the time before it."
     say(seen.unseen_begin_s, least_s, f"The sampler's first sample {begins}")
     ends = f"came {{:.0f}} s before the end {whole}: its means leave out the time after it."
     say(seen.unseen_end_s, least_s, f"The sampler's last sample {ends}")
     if device_kind != "cpu":
         nothing = "recorded no accelerator in this window: utilisation and device memory are missing."
-        say(not seen.device_samples, 1, f"The sampler {nothing}")
+        say(no_device, 1, f"The sampler {nothing}")
         ends = f"ended {{:.0f}} s before the end {whole}: utilisation is the mean of the part before."
         host_ends_s = measured_or(seen.unseen_end_s)
         say(

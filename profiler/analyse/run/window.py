@@ -253,8 +253,12 @@ def window_of(steps: Records, events: Records, queued: bool) -> Window | None:
     if device_done is not None and counted["flags"][-1] & StepFlag.MARKS_DROPPED:
         # Of steps without marks at the end, that is all that is known.
         last.append(device_done)
+    begin = int(counted["fetch_begin_ns"][0])
+    if warmup:
+        # The device may be many steps behind: what it still has to do for the warm-up belongs to it.
+        begin = max(begin, int(steps["device_end_ns"][warmup - 1]))
     return Window(
-        begin_of(steps, warmup),
+        begin,
         max(last),
         counted,
         warmup,
@@ -282,15 +286,6 @@ def _after(steps: Records, events: Records) -> Records | None:
         return None
     after: Records = later[int(belongs.argmin()) :]
     return after
-
-
-def begin_of(steps: Records, first: int) -> int:
-    """When the time of step number `first` of these begins: the steps before it are over, on the device too.
-
-    The device may be many steps behind; what it still has to do for them belongs to them.
-    """
-    begin = int(steps["fetch_begin_ns"][first])
-    return begin if first == 0 else max(begin, int(steps["device_end_ns"][first - 1]))
 
 
 def batch_size_of(window: Window, events: Records) -> int | None:

@@ -39,27 +39,6 @@ BREAK = 8
 
 
 @dataclass(frozen=True)
-class Lanes:
-    """The batches of the loaders that train, in the order they were begun. All arrays are as long as `batches`."""
-
-    batches: Records
-    """BATCH records, with the step that consumed each (`worker_records.of_training`)."""
-    blocked_begin_ns: Stamps
-    blocked_end_ns: Stamps
-    """Head of line: the training waited for this batch while a later one lay finished; equal where it never did."""
-
-
-def lanes_of(batches: Records, window: Window) -> Lanes:
-    """`batches`: as `worker_records.of_training` gives them."""
-    batches = batches[np.argsort(batches["begin_ns"], kind="stable")]
-    place, batch = joined(window.all_steps, batches)
-    begin, end = batches["end_ns"].copy(), batches["end_ns"].copy()
-    held = np.maximum(window.all_steps["fetch_begin_ns"][place], first_later_end(batches)[batch])
-    begin[batch] = np.minimum(held, end[batch])
-    return Lanes(batches, begin, end)
-
-
-@dataclass(frozen=True)
 class Timeline:
     """All stamps are CLOCK_MONOTONIC ns."""
 
@@ -68,7 +47,12 @@ class Timeline:
     facts: Facts
     parts: dict[str, Intervals]
     """See `part_spans`."""
-    lanes: Lanes
+    batches: Records
+    """BATCH records of the loaders that train, in the order they were begun, each with the step that consumed it
+    (`loader_stats.of_training`)."""
+    blocked_ns: Stamps
+    """Head of line: since when the training waited for each batch while a later one lay finished; the batch's end where
+    it never did."""
     pauses: Records
     events: Records
     device: Records
@@ -116,13 +100,20 @@ def timelines(analysis: Analysis, runs: Sequence[Run], only: Collection[int] | N
 
 
 def _timeline(run: Run, writer: Writer, facts: Facts, rank: int, host: str, wall: int | None) -> Timeline:
-    window, device, host_samples = facts.window, run.records(DEVICE), run.records(HOST)
+    steps, device, host_samples = facts.window.all_steps, run.records(DEVICE), run.records(HOST)
+    batches = of_training(run.records(BATCH, writer), steps)
+    batches = batches[np.argsort(batches["begin_ns"], kind="stable")]
+    place, batch = joined(steps, batches)
+    blocked_ns = batches["end_ns"].copy()
+    held = np.maximum(steps["fetch_begin_ns"][place], first_later_end(batches)[batch])
+    blocked_ns[batch] = np.minimum(held, blocked_ns[batch])
     return Timeline(
         rank=rank,
         host=host,
         facts=facts,
         parts=part_spans(facts),
-        lanes=lanes_of(of_training(run.records(BATCH, writer), window.all_steps), window),
+        batches=batches,
+        blocked_ns=blocked_ns,
         pauses=run.records(PAUSE, writer),
         events=run.records(EVENT, writer),
         device=device[np.argsort(device["t_ns"], kind="stable")],
