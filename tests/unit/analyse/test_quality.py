@@ -229,29 +229,33 @@ def looked(run: Path, runs: Seen, waits: Seen, process: int | None = None) -> Pa
     return run
 
 
-def of_looks(run: Path) -> list[str]:
-    return [note for note in analysis_of_run(run).notes if "stack samples" in note]
+def failing(every: int, seen: CallStack = FORWARD) -> Seen:
+    """Sees this, but for every n-th look; the fetch where none fails."""
+    return lambda n, _: FETCHING if not every else seen if n % every else None
 
 
 @pytest.mark.parametrize(
-    ("runs", "waits", "failed"),
-    [(6, 6, ""), (3, 3, "64 of 189 stack samples of the training failed"), (2, 0, "47 of 189")],
+    ("runs", "waits", "process", "failed"),
+    [
+        (failing(6), failing(6), None, ""),
+        (failing(3), failing(3), None, "64 of 189 stack samples of the training failed"),
+        (failing(2), failing(0), None, "47 of 189 stack samples of the training failed"),
+        (
+            lambda n, _: None if n % 2 else DECODING,
+            lambda *_: WAITING,
+            WORKER,
+            "47 of 189 stack samples of the workers",
+        ),
+    ],
 )
 def test_looks_of_which_many_failed_are_told_with_what_that_does_to_shares(
-    trained: Path, runs: int, waits: int, failed: str
+    trained: Path, runs: Seen, waits: Seen, process: int | None, failed: str
 ) -> None:
-    def failing(every: int) -> Seen:
-        return lambda n, _: FETCHING if not every else FORWARD if n % every else None
-
-    notes = "".join(of_looks(looked(trained, failing(runs), failing(waits))))
-    assert failed in notes
-    assert ("running lines take a larger share" in notes) == (failed != "")
-
-
-def test_those_at_workers_are_told_by_themselves(trained: Path) -> None:
-    looked(trained, lambda *_: FORWARD, lambda *_: FETCHING)
-    (note,) = of_looks(looked(trained, lambda n, _: None if n % 2 else DECODING, lambda *_: WAITING, WORKER))
-    assert "47 of 189 stack samples of the workers failed" in note
+    if process is not None:
+        looked(trained, lambda *_: FORWARD, lambda *_: FETCHING)
+    told = [note for note in analysis_of_run(looked(trained, runs, waits, process)).notes if "stack samples" in note]
+    assert failed in "".join(told)
+    assert ["running lines take a larger share" in note for note in told] == [True] * (failed != "")
 
 
 KNOWN, NEW = StepFlag.SHAPE_KNOWN, StepFlag.SHAPE_KNOWN | StepFlag.NEW_SHAPE

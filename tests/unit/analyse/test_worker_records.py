@@ -54,14 +54,9 @@ PASS = 1 << 32
 
 def steps(*fetches: tuple[int, int, int, int]) -> Records:
     """(loader, batch, fetch begin, fetch end in ms)"""
-    return records_of(
-        STEP,
-        [
-            {"skipped": 0, "step": number, "loader": loader, "batch": batch, "step_end_ns": (end + 1) * MS}
-            | {"fetch_begin_ns": begin * MS, "fetch_end_ns": end * MS}
-            for number, (loader, batch, begin, end) in enumerate(fetches)
-        ],
-    )
+    names = ("step", "loader", "batch", "fetch_begin_ns", "fetch_end_ns", "step_end_ns")
+    told = ((n, of, batch, begin * MS, end * MS, (end + 1) * MS) for n, (of, batch, begin, end) in enumerate(fetches))
+    return records_of(STEP, [{"skipped": 0} | dict(zip(names, row, strict=True)) for row in told])
 
 
 def batch(loader: int, number: int, begin: float, end: float, worker: int = 0, **more: int) -> dict[str, Any]:
@@ -176,13 +171,13 @@ def test_batches_that_workers_did_not_record_count_for_how_evenly_they_are_divid
 
 
 def test_what_batches_consist_of_is_the_mean_of_those_of_the_loaders_that_train() -> None:
-    held = {"tensors": 1200, "tensor_bytes": 57_600, "objects": 4, "object_bytes": 100}
+    held = {"loader": 1, "tensors": 1200, "tensor_bytes": 57_600, "objects": 4, "object_bytes": 100}
     contents = rows(
         CONTENT,
-        {"loader": 1} | held,
-        {"loader": 1} | held | {"tensors": 1206},
-        {"loader": 2} | held | {"tensors": 1},  # a validation's
-        {"loader": 1},  # recorded before that was counted, or too large
+        held,
+        held | {"tensors": 1206},
+        held | {"loader": 2, "tensors": 1},  # a validation's
+        {"loader": 1},  # too large
     )
     told = handed_over_of(contents, steps((1, 0, 0, 1)))
     assert told == HandedOver(1203, 57_600, 4)
