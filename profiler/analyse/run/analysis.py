@@ -273,13 +273,8 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     shown = findings if verdict.cause is not None else ()
     phases = phases_of(facts.window, run.records(EVENT, writer), read_names(run.folder))
     failed = () if looks is None else look_notes(looks, facts.window)
-    quality = quality_notes(
-        facts.sampled,
-        facts.window,
-        device_kind=facts.device_kind,
-        foreign_cpus=facts.foreign_cpus,
-        found={finding.cause for finding in shown},
-    )
+    named = {finding.cause for finding in shown}
+    quality = quality_notes(facts.sampled, facts.window, facts.device_kind, facts.foreign_cpus, found=named)
     notes = (*warnings_of(facts), *quality, *failed, *phases)
     return Analysis(
         info=run.info,

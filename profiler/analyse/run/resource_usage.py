@@ -262,7 +262,6 @@ def _worst_pct(device: Records, name: str) -> float:
 def quality_notes(
     sampled: Sampled,
     window: Window,
-    *,
     device_kind: str,
     foreign_cpus: float,
     own_processes: int = 1,
