@@ -293,6 +293,9 @@ def unseen_of(window: Window) -> tuple[Intervals, Intervals, int]:
         end, told, kept = steps["step_end_ns"], np.ones(len(steps), dtype=bool), np.arange(len(steps))
         begin = np.where(steps["skipped_end_ns"] != NOT_MEASURED, steps["skipped_end_ns"], steps["fetch_begin_ns"])
     last = int(kept[-1])
+    if len(kept) == len(steps) and not steps["skipped"].any():
+        after = clip(np.array([[end[last], window.end_ns]]), window.begin_ns, window.end_ns)
+        return after if window.skipped_after else EMPTY, EMPTY, unresolved
     one, other = kept[:-1], kept[1:]
     missing, passed = _so_far(~told), _so_far(steps["skipped"])
     apart = (missing[other] > missing[one + 1]) | (passed[other + 1] > passed[one + 1])
