@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -147,12 +148,10 @@ class Evaluation:
     """Part of `ns` in which they waited for batches."""
     workers: int | None
     """Worker processes of the loader; of several loaders the fewest."""
-    using_ns: int
-    """Time of whole passes that did not wait for batches."""
     loader: LoaderStats | None = None
     """How their batches are made."""
     making_ns: int | None = None
-    """Time spent preparing batches in whole passes, summed over the workers."""
+    """Time spent preparing batches, summed over the workers: as much of it as falls on `ns`."""
     starting_ns: int = 0
     """Part of `waited_ns` until a worker took up the first batch of a pass."""
     first_ns: int = 0
@@ -235,38 +234,32 @@ def _evaluation(
     told = events[events["what"] == EventKind.EVALUATION_WORKERS]
     told = told[(told["t_ns"] >= begin.min()) & (told["value"] >= 0)]
     workers = int(told["value"].min()) if len(told) else None
-    found = Evaluation(
-        passes=len(passes),
-        ns=spent,
-        waited_ns=min(spent, round(waited_ns * exposed)),
-        workers=workers,
-        using_ns=max(0, whole - waited_ns),
-        # Without workers the pass waits for as long as its batches take.
-        making_ns=waited_ns if workers == 0 else None,
-    )
+    waited_outside_ns, using_ns = min(spent, round(waited_ns * exposed)), max(0, whole - waited_ns)
+    # Without workers the pass waits for as long as its batches take.
+    making_ns, of_makers = waited_ns if workers == 0 else None, dict[str, Any]()
     # What the makers of batches did, where that is known.
     theirs = batches[(batches["loader"] != NOT_MEASURED) & ~np.isin(batches["loader"], window.all_steps["loader"])]
     theirs = np.sort(theirs[covered(union(begin, end), theirs["begin_ns"], theirs["end_ns"]) > 0], order="begin_ns")
-    if not workers or len(theirs) == 0:
-        return found
-    loader = loader_of(Window(int(begin.min()), int(end.max()), NO_STEP, 0, NO_STEP), theirs)
-    made, iterations = len(theirs) + int(theirs["skipped"].clip(0).sum()), len(np.unique(passes_of(theirs)))
-    mean_ns = 1e6 * measured_or(loader.work_ms_per_batch, 0.0)
-    found = replace(found, loader=loader, iterators=len(np.unique(theirs["loader"])))
-    if iterations <= (1 - MOSTLY) * len(passes):
-        # They draw on from one iterator, whose workers also prepare batches while the training goes on; not all batches
-        # are recorded.
-        using_ns = max(0, window.end_ns - window.begin_ns - waited_ns)
-        return replace(found, making_ns=round(mean_ns * len(passes)), using_ns=using_ns)
-    place = np.searchsorted(theirs["begin_ns"], begin)
-    first = theirs[np.minimum(place, len(theirs) - 1)]
-    seen = (first["begin_ns"] >= begin) & (first["begin_ns"] < end)
-    until, making = (first["begin_ns"] - begin)[seen], (first["end_ns"] - first["begin_ns"])[seen]
-    return replace(
-        found,
-        making_ns=round(mean_ns * made),
-        starting_ns=round(int(until.sum()) * exposed),
-        first_ns=round(int(making.sum()) * exposed),
-        slow_starts=int(((until >= making) & (until + making >= MOSTLY * waited[seen])).sum()),
-        batches=made / iterations,
-    )
+    if workers and len(theirs):
+        loader = loader_of(Window(int(begin.min()), int(end.max()), NO_STEP, 0, NO_STEP), theirs)
+        made, iterations = len(theirs) + int(theirs["skipped"].clip(0).sum()), len(np.unique(passes_of(theirs)))
+        alone = iterations > (1 - MOSTLY) * len(passes)
+        making_ns = round(1e6 * measured_or(loader.work_ms_per_batch) * (made if alone else len(passes)))
+        of_makers = {"loader": loader, "iterators": len(np.unique(theirs["loader"]))}
+        if alone:
+            first = theirs[np.minimum(np.searchsorted(theirs["begin_ns"], begin), len(theirs) - 1)]
+            seen = (first["begin_ns"] >= begin) & (first["begin_ns"] < end)
+            until, making = (first["begin_ns"] - begin)[seen], (first["end_ns"] - first["begin_ns"])[seen]
+            of_makers |= {
+                "starting_ns": round(int(until.sum()) * exposed),
+                "first_ns": round(int(making.sum()) * exposed),
+                "slow_starts": int(((until >= making) & (until + making >= MOSTLY * waited[seen])).sum()),
+                "batches": made / iterations,
+            }
+        else:
+            # They draw on from one iterator, whose workers also prepare batches while the training goes on; not all
+            # batches are recorded.
+            using_ns = max(0, window.wall_ns - waited_ns)
+    if making_ns is not None and using_ns:
+        making_ns = round(making_ns * (spent - waited_outside_ns) / using_ns)
+    return Evaluation(len(passes), spent, waited_outside_ns, workers, making_ns=making_ns, **of_makers)

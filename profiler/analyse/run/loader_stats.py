@@ -22,7 +22,6 @@ import numpy as np
 
 from ...record.reader import Records, measured, with_column
 from ...record.schema import NAN, NOT_MEASURED, StepFlag, ThreadState
-from ...record.stacks import CallStack
 from ..intervals import clip, intersect, total, union
 from ..shares import MOSTLY
 from ..statistics import Estimate, students_t, wilson
@@ -625,12 +624,9 @@ def _waiting(making: Looks) -> SeenWaiting | None:
     looks = sum(count for state, count in told.items() if state != NOT_MEASURED)
     if looks < LEAST_LOOKS:
         return None
-
-    def polls(stack: CallStack) -> bool:
-        """Whether a worker is in a library's file lock: it tries again and again, and sleeps."""
-        return any(_POLLED.search(call.file) for call in own_part(stack))
-
-    of_files = (making.in_state(ThreadState.FILE_LOCK), making.where(polls).in_state(ThreadState.SLEEP))
+    # In a library's file lock a worker tries again and again, and sleeps.
+    polling = making.where(lambda stack: any(_POLLED.search(call.file) for call in own_part(stack)))
+    of_files = (making.in_state(ThreadState.FILE_LOCK), polling.in_state(ThreadState.SLEEP))
     most = max((of_files, (making.in_state(ThreadState.SHARED_LOCK),)), key=lambda parts: sum(map(len, parts)))
     lines: Counter[str] = Counter()
     for stack, count in chain.from_iterable(part.stacks() for part in most):

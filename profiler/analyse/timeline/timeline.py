@@ -84,19 +84,16 @@ def timelines(analysis: Analysis, runs: Sequence[Run], only: Collection[int] | N
     """One for each rank that ran steps, by number. `runs`: those that were analysed; `only`: of several ranks those
     that are wanted."""
     if not analysis.ranks:
-        if analysis.facts is None:
+        run, facts, writer = runs[0], analysis.facts, runs[0].leading_writer()
+        if facts is None or writer is None:
             return []
-        run = runs[0]
-        writer = run.leading_writer()
-        clock = wall_ns(run.info.get("clock"))
-        return [] if writer is None else [_timeline(run, writer, analysis.facts, 0, "", clock)]
-    by_rank = {part.rank: part.analysis for part in analysis.ranks if only is None or part.rank in only}
-    found = []
-    for rank in ranks_of(runs):
-        facts = by_rank[rank.rank].facts if rank.rank in by_rank else None
-        if facts is not None:
-            found.append(_timeline(rank.run, rank.writer, facts, rank.rank, rank.host, rank.wall_ns))
-    return found
+        return [_timeline(run, writer, facts, 0, "", wall_ns(run.info.get("clock")))]
+    wanted = {part.rank: part.analysis.facts for part in analysis.ranks if only is None or part.rank in only}
+    return [
+        _timeline(rank.run, rank.writer, facts, rank.rank, rank.host, rank.wall_ns)
+        for rank in ranks_of(runs)
+        if (facts := wanted.get(rank.rank)) is not None
+    ]
 
 
 def _timeline(run: Run, writer: Writer, facts: Facts, rank: int, host: str, wall: int | None) -> Timeline:

@@ -23,13 +23,10 @@ from whyidle.report.export.scalars import of_run as scalars_of_run
 from whyidle.scenarios.planted import MS, Step, train
 
 
-def test_no_two_metrics_share_a_name_or_words() -> None:
+def test_metrics_share_no_names_or_words_and_those_for_prometheus_have_a_sentence_and_a_name_for_loggers() -> None:
     for read in ("name", "label", "logged", "gauge"):
         names = Counter(name for metric in METRICS.values() if (name := getattr(metric, read)))
         assert [name for name, times in names.items() if times > 1] == []
-
-
-def test_what_prometheus_is_told_has_a_sentence_and_a_name_for_loggers() -> None:
     assert [m.name for m in METRICS.values() if m.gauge and not (m.meaning and m.logged)] == []
 
 

@@ -31,18 +31,7 @@ from whyidle.analyse.run.resource_usage import WorkerDeath, deaths_of, said_of
 from whyidle.analyse.run.window import Window
 from whyidle.record.reader import Records
 from whyidle.record.run import open_run
-from whyidle.record.schema import (
-    BATCH,
-    CONTENT,
-    EVENT,
-    HOST,
-    MEMORY,
-    NOT_MEASURED,
-    STEP,
-    EventKind,
-    Kind,
-    MemoryLimitOf,
-)
+from whyidle.record.schema import BATCH, CONTENT, EVENT, HOST, MEMORY, NOT_MEASURED, STEP, EventKind, MemoryLimitOf
 from whyidle.report.contract.run import report
 from whyidle.report.documents.run import run_document
 from whyidle.report.page.run_page import page
@@ -68,7 +57,7 @@ def loader(recorded: Records, end_ms: int, *batches: dict[str, Any]) -> LoaderSt
     return loader_of(window(recorded, end_ms), of_training(rows(BATCH, *batches), recorded))
 
 
-def rows(kind: Kind, *told: dict[str, Any]) -> Records:
+def rows(kind: Any, *told: dict[str, Any]) -> Records:
     return records_of(kind, told)
 
 
