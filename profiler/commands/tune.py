@@ -21,7 +21,7 @@ from ..analyse.predict.advice import MOST_WORKERS, Advice
 from ..analyse.predict.observed import workload_of
 from ..analyse.predict.predict import predict
 from ..analyse.run.analysis import Analysis, analyse
-from ..analyse.run.facts import sample_sizes
+from ..analyse.run.facts import largest_samples
 from ..capture.bootstrap import RUN, environment
 from ..capture.cpu_budget import cpu_budget
 from ..devices.choose import choose
@@ -309,13 +309,13 @@ class _Command:
             return cannot(why)
         if left_s < LEAST_BATCH_S:
             return cannot(f"only {max(0.0, left_s):.0f} s of the budget were left")
-        progress, samples, asked = self.progress, sample_sizes(analysis.facts), self._arguments.batch_sizes
+        progress, largest, asked = self.progress, largest_samples(analysis.facts), self._arguments.batch_sizes
         if plan.cuda:
             # The children need its part of the GPU's memory; it is started again for what follows.
             bench.pause()
         own, most = replace(plan.baseline, batch_size=plan.batch_size), None if asked == AUTO else int(asked)
-        probe = child_probe(self._job.launch, bench.folder, own, samples.largest, bench.began, progress.tick)
-        question = Question(tuned.best.settings, bench.ready.samples, most, samples.vary)
+        probe = child_probe(self._job.launch, bench.folder, own, largest or (), bench.began, progress.tick)
+        question = Question(tuned.best.settings, bench.ready.samples, most, largest is not None)
         return advise(bench, probe, question, left_s, progress.phase)
 
     def prove(self) -> int:

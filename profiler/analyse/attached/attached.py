@@ -111,8 +111,7 @@ def _foreign(seen: Sampled | None, info: dict[str, Any]) -> float | None:
     cpus = (info.get("host") or {}).get("cpus")
     if seen is None or not isinstance(cpus, int):
         return None
-    used = seen.machine_busy_pct / 100 * cpus - seen.tree_cpus - measured_or(seen.sampler_cpus)
-    return or_none(max(used, 0.0))
+    return or_none(seen.foreign_cpus(cpus, measured_or(seen.sampler_cpus)))
 
 
 def _notes(

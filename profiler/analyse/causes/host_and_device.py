@@ -258,13 +258,16 @@ def sync(claim: Claim) -> None:
     facts, calls = claim.facts, claim.facts.syncs
     if calls is None:
         return
-    idles, hit = f"The device idles {claim.percent()} of the time behind", f"{calls.steps} of {len(facts.window.steps)}"
-    claim.says(f"{idles} synchronising calls, {calls.idling.words}.", 0.7)
+    idles, hit = (
+        f"The device idles {claim.percent()} of the time behind",
+        f"{calls.calling_steps} of {len(facts.window.steps)}",
+    )
+    claim.says(f"{idles} synchronising calls, {calls.words}.", 0.7)
     claim.shows(
         Evidence("Exposed time in synchronising calls", claim.pct(), "%", "near 0 %"),
-        Evidence("Synchronising calls per step", calls.per_step, "", "0 in most steps"),
+        Evidence("Synchronising calls per step", calls.calls_per_step, "", "0 in most steps"),
         Evidence("Steps with such a call", hit, "", "few"),
-        Evidence("Longest idle time behind one", calls.idling.longest_ns / 1e6, "ms"),
+        Evidence("Longest idle time behind one", calls.longest_ns / 1e6, "ms"),
     )
     claim.advise(
         "Keep losses and metrics on the device (`total += loss.detach()`) and read them every 50th step: each "

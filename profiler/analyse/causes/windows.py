@@ -57,11 +57,7 @@ def window_facts(wall_ns: float, waits: dict[str, Any], loader: dict[str, Any], 
 
 def evaluation_facts(facts: Facts, evaluation: Evaluation) -> Facts:
     """Return the facts of the passes over loaders that train nothing: what they took outside the steps."""
-    making_ns, using_ns, known = evaluation.making_ns, evaluation.ns - evaluation.waited_ns, evaluation.loader
-    if making_ns is not None and evaluation.using_ns:
-        # Of the time to prepare batches as much as falls on the time outside the steps.
-        making_ns = round(making_ns * using_ns / evaluation.using_ns)
-    work_ms = None if making_ns is None else making_ns / 1e6
+    known, work_ms = evaluation.loader, None if evaluation.making_ns is None else evaluation.making_ns / 1e6
     all_of_it = {"make_ms_per_sample": work_ms, "work_ms_per_batch": work_ms}
     starting_ns, first_ns = evaluation.starting_ns, evaluation.first_ns
     # It is summed over the whole run.

@@ -48,10 +48,10 @@ def warnings_of(facts: Facts) -> Iterator[str]:
     """Yield what a reader must know before trusting the parts."""
     window, parts = facts.window, facts.parts
     if (after := window.after) is not None:
-        passes = "a pass" if after.passes == 1 else f"{after.passes} passes"
+        passes = "a pass" if len(after) == 1 else f"{len(after)} passes"
         yield (
             f"After the training, {passes} over data without evaluation took "
-            f"{(after.end_ns - after.begin_ns) / 1e9:.2f} s, which no figure includes."
+            f"{(after['end_ns'].max() - after['t_ns'][0]) / 1e9:.2f} s, which no figure includes."
         )
     if window.looked_at < 1:
         typical = float(np.median(window.steps["step_end_ns"] - window.steps["fetch_begin_ns"]))
@@ -273,13 +273,8 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     shown = findings if verdict.cause is not None else ()
     phases = phases_of(facts.window, run.records(EVENT, writer), read_names(run.folder))
     failed = () if looks is None else look_notes(looks, facts.window)
-    quality = quality_notes(
-        facts.sampled,
-        facts.window,
-        device_kind=facts.device_kind,
-        foreign_cpus=facts.foreign_cpus,
-        found={finding.cause for finding in shown},
-    )
+    named = {finding.cause for finding in shown}
+    quality = quality_notes(facts.sampled, facts.window, facts.device_kind, facts.foreign_cpus, found=named)
     notes = (*warnings_of(facts), *quality, *failed, *phases)
     return Analysis(
         info=run.info,

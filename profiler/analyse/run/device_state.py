@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ...record.reader import Records
+from ...record.reader import Records, only
 from ...record.schema import NOT_MEASURED, EventKind, StepFlag
 from ..intervals import clip, covered, intersect, subtract, total, union, union_of
 from ..shares import MOSTLY
 from .resource_usage import by_device, inside, once_per_looks
 from .stall_breakdown import Partition, unseen_of
-from .window import Lengths, Mask, Stamps, Window, elements_of, flagged, known, lasting, or_zero, per_step, under_way
+from .window import Lengths, Mask, Window, elements_of, flagged, known, lasting, or_zero, per_step, under_way
 
 IDLE, POWER_CAP, SLOWDOWN, THERMAL = 0x1, 0x4, 0x8 | 0x80, 0x20 | 0x40
 """NVML's clock event reasons: idle; power cap; hardware slowdown, power brake; temperature."""
@@ -91,16 +91,6 @@ class PcieLink:
 
 
 @dataclass(frozen=True)
-class Utilisation:
-    """Windows of known length, of one device."""
-
-    begin_ns: Stamps
-    end_ns: Stamps
-    busy: Lengths
-    """Share of each in which some process's kernel ran, 0..1."""
-
-
-@dataclass(frozen=True)
 class ForeignKernels:
     """Other processes' kernels, as shares of utilisation windows within the steps, 0..1."""
 
@@ -124,8 +114,9 @@ class DeviceState:
     """Of the device with the best link: which one a rank copies to is not known."""
     clock_mhz: float | None = None
     """Mean clock of the multiprocessors while steps computed, of the device with the lowest."""
-    utilisation: Utilisation | None = field(default=None, repr=False, compare=False)
-    """Windows of the driver's utilisation; `None` also: several devices, one of them this rank's."""
+    utilisation: Records | None = field(default=None, repr=False, compare=False)
+    """Looks that tell the driver's utilisation of a window of known length; `None` also: several devices, one of them
+    this rank's."""
 
 
 def device_state(window: Window, device: Records, parts: Partition) -> DeviceState:
@@ -149,7 +140,7 @@ def _of_looks(looks: Records) -> DeviceState:
     if len(each) == 1:
         told = each[0][~np.isnan(each[0]["utilisation_pct"]) & (each[0]["window_ns"] > 0)]
         if len(told):
-            utilisation = Utilisation(told["t_ns"] - told["window_ns"], told["t_ns"], told["utilisation_pct"] / 100)
+            utilisation = only(told, ("t_ns", "window_ns", "utilisation_pct"))
     return DeviceState(
         max(throttled, key=lambda held: held.lost, default=None),
         max(links, key=lambda link: link.share, default=None),
@@ -157,7 +148,7 @@ def _of_looks(looks: Records) -> DeviceState:
     )
 
 
-def foreign_kernels_of(window: Window, parts: Partition, utilisation: Utilisation | None) -> ForeignKernels | None:
+def foreign_kernels_of(window: Window, parts: Partition, utilisation: Records | None) -> ForeignKernels | None:
     """Compare other processes' kernels with the steps' own computing, window by window.
 
     Windows that touch evaluating, saving or unsampled steps say nothing: this training's own kernels may run there.
@@ -165,7 +156,7 @@ def foreign_kernels_of(window: Window, parts: Partition, utilisation: Utilisatio
     """
     if utilisation is None:
         return None
-    begin, end = utilisation.begin_ns, utilisation.end_ns
+    begin, end = utilisation["t_ns"] - utilisation["window_ns"], utilisation["t_ns"]
     unknown = union_of(parts.when["boundary"], subtract(unseen_of(window)[0], parts.when["compute"]))
     last = min(window.end_ns, int(window.steps["step_end_ns"].max()))
     within = (begin >= window.begin_ns) & (end <= last) & (covered(unknown, begin, end) == 0)
@@ -174,7 +165,7 @@ def foreign_kernels_of(window: Window, parts: Partition, utilisation: Utilisatio
     begin, end = begin[within], end[within]
     length = end - begin
     own = float(covered(parts.when["compute"], begin, end).sum() / length.sum())
-    busy = float(np.average(utilisation.busy[within], weights=length))
+    busy = float(np.average(utilisation["utilisation_pct"][within] / 100, weights=length))
     if 1 - own < LEAST_IDLE_SHARE or busy - own < LEAST_FOREIGN_SHARE:
         return None
     return ForeignKernels(min(1.0, (busy - own) / (1 - own)), busy, own, len(length))

@@ -177,7 +177,7 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
     waiting = subtract(parts.when["input"], parts.sampling)
     # A fetch that was not seen is empty.
     begin, end = steps["fetch_begin_ns"], np.maximum(steps["fetch_begin_ns"], steps["fetch_end_ns"])
-    exposed = _waited(waiting, begin, end)
+    exposed = covered(waiting, begin, end)
     place, batch = joined(steps, batches)
     by_one = _is_slow(batches)[batch]
     ordinary = ~first[place]
@@ -186,7 +186,7 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
     taken_up = np.append(np.sort(batches["begin_ns"]), np.iinfo(np.int64).max)
     taken_up = taken_up[np.searchsorted(taken_up[:-1], begin[first])]
     until = np.where(taken_up < end[first], taken_up, begin[first])
-    starting_ns = round(float(_waited(waiting, begin[first], until).sum()))
+    starting_ns = round(float(covered(waiting, begin[first], until).sum()))
     filling_ns = max(0, parts.fill_ns - starting_ns)
     first_slow_ns = 0
     if by_one[first[place]].any() and by_one[first[place]].mean() >= MOSTLY:
@@ -195,7 +195,7 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
     # What first fetches cost as others do is shared out as the others' is. Of waits in the midst of a step nothing is
     # known: another loader may feed it.
     whole = parts.input_ns - sampling_ns - starting_ns - filling_ns - first_slow_ns
-    in_steps = _waited(waiting, begin, steps["step_end_ns"])
+    in_steps = covered(waiting, begin, steps["step_end_ns"])
     seen, elsewhere = float(exposed[place][ordinary].sum()), float((in_steps - exposed)[~first].sum())
     del in_steps
     known_ns = whole * seen / (seen + max(0.0, elsewhere)) if seen > 0 else 0.0
@@ -223,12 +223,12 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
         iterators=len(np.unique(iterators)) if len(iterators) else None,
         batches_per_epoch=(window.count - earlier) / epochs if epochs > 1 else NAN,
         left_early=_left_early(steps, batches),
-        shape=shape_of(_waited(parts.when["input"], begin, steps["step_end_ns"]), first, pace),
+        shape=shape_of(covered(parts.when["input"], begin, steps["step_end_ns"]), first, pace),
         slow_times=float(np.median(made[hit])) / usual_ns if usual_ns else NAN,
     )
 
 
-def shape_of(lengths: Lengths, first: Mask, pace_ns: float) -> Shape:
+def shape_of(lengths: Lengths | Stamps, first: Mask, pace_ns: float) -> Shape:
     """Tell how waits are spread over steps that follow each other.
 
     `lengths`: each step's wait, ns; `first`: which steps begin an epoch; `pace_ns`: a step's own time.
@@ -244,17 +244,18 @@ def shape_of(lengths: Lengths, first: Mask, pace_ns: float) -> Shape:
     if len(hits) == 0:
         return of_epochs
     longest, count = int(ordinary.max()), len(lengths) - int(first.sum())
-    if len(hits) >= NEARLY_ALL * count:
-        return Shape(Spread.EVERY_STEP, len(hits), count, None, longest)
     # Steps that hold less of the waiting, or wait hardly longer than the rest, do not tell how it is spread.
-    alike = float(np.median(ordinary[hits])) < STANDS_OUT * float(np.median(lengths[~hit & ~first]))
-    if alike or float(ordinary[hits].sum()) < MOSTLY * float(ordinary.sum()):
-        return Shape(Spread.A_LITTLE, len(hits), count, None, longest)
-    period = _period(ordinary, hits)
-    if period is not None:
-        return Shape(Spread.PERIODIC, len(hits), count, period, longest)
-    spread = Spread.SINGLE if len(hits) <= SINGLE_STEPS * count else Spread.IRREGULAR
-    return Shape(spread, len(hits), count, None, longest)
+    rest, period = lengths[~hit & ~first], None
+    alike = len(rest) > 0 and float(np.median(ordinary[hits])) < STANDS_OUT * float(np.median(rest))
+    if len(hits) >= NEARLY_ALL * count:
+        spread = Spread.EVERY_STEP
+    elif alike or float(ordinary[hits].sum()) < MOSTLY * float(ordinary.sum()):
+        spread = Spread.A_LITTLE
+    elif (period := _period(ordinary, hits)) is not None:
+        spread = Spread.PERIODIC
+    else:
+        spread = Spread.SINGLE if len(hits) <= SINGLE_STEPS * count else Spread.IRREGULAR
+    return Shape(spread, len(hits), count, period, longest)
 
 
 def _period(lengths: Lengths, hits: Stamps) -> int | None:
@@ -278,23 +279,12 @@ def _period(lengths: Lengths, hits: Stamps) -> int | None:
     return period if returns and float(np.max(around)) >= NEARLY_ALL * float(lengths.sum()) else None
 
 
-def _waited(waiting: Intervals, begin: Stamps, end: Stamps) -> Lengths:
-    """Exposed waiting within each [begin, end)."""
-    return covered(waiting, begin, end).astype(np.float64)
-
-
 def _left_early(steps: Records, batches: Records) -> float:
     """An iterator that is left takes what its workers have made ahead with it."""
     told = steps[(steps["loader"] != NOT_MEASURED) & (steps["batch"] != NOT_MEASURED)]
-    iterators = np.unique(told["loader"])[:-1]
-    if len(iterators) == 0:
-        return NAN
-    left = []
-    for iterator in iterators.tolist():
-        taken = told["batch"][told["loader"] == iterator].max()
-        made = batches["batch"][batches["loader"] == iterator]
-        left.append(len(made) > 0 and made.max() > taken)
-    return float(np.mean(left))
+    taken = {iterator: told["batch"][told["loader"] == iterator].max() for iterator in np.unique(told["loader"])[:-1]}
+    left = [(batches["batch"][batches["loader"] == iterator] > last).any() for iterator, last in taken.items()]
+    return float(np.mean(left)) if left else NAN
 
 
 def _divided(
@@ -311,9 +301,9 @@ def _divided(
         b, e, of = begin[some], end[some], batch[some]
         finished = batches["end_ns"][of]
         still = np.minimum(e, finished)
-        handed = _waited(waiting, np.maximum(b, finished), e)
-        rest = _waited(waiting, b, e) - handed
-        blocked = _waited(waiting, np.minimum(np.maximum(b, later[of]), still), still)
+        handed = covered(waiting, np.maximum(b, finished), e)
+        rest = covered(waiting, b, e) - handed
+        blocked = covered(waiting, np.minimum(np.maximum(b, later[of]), still), still)
         slow = by_one[some] & (blocked >= MOSTLY * rest)
         counts = which[some]
         sums["handed"] += float(handed.sum(where=counts))

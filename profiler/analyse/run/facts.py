@@ -140,7 +140,7 @@ class Facts:
     """Work on each batch between its arrival and the forward pass."""
     gaps: host_gaps.Idling | None = None
     """Time behind the training loop's own work."""
-    syncs: host_gaps.Syncs | None = None
+    syncs: host_gaps.Idling | None = None
     """Time behind synchronising calls."""
     outside: host_gaps.Outside | None = None
     """Time outside the steps."""
@@ -259,8 +259,7 @@ class Facts:
     @property
     def foreign_cpus(self) -> float:
         """CPUs that other programs of the machine kept busy; NaN where not measured."""
-        used = self.sampled.machine_busy_pct / 100 * (self.machine_cpus or math.nan)
-        return max(used - self.sampled.tree_cpus, 0.0)
+        return self.sampled.foreign_cpus(self.machine_cpus)
 
     @property
     def machine_full(self) -> bool:
@@ -296,7 +295,7 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
     read = loader_stats.is_read(batches)
     iterable = loader_flag(events, LoaderFlag.ITERABLE)
     sampling = exposed_data_wait.sampling_of(window, events, parts)
-    staging = host_gaps.staging_of(window, events, parts, names)
+    staging, gaps, syncs = host_gaps.idling_of(window, events, pauses, parts, names)
     seen = resource_usage.sampled(window, device, host)
     copied = steps[steps["copy_bytes"] > 0]
     waited_for_cpu = rises(host["t_ns"], host["main_thread_queue_ns"], window)
@@ -333,8 +332,8 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
         running=running,
         sampling=sampling,
         staging=staging,
-        gaps=host_gaps.gaps_of(window, events, parts, names, staging),
-        syncs=host_gaps.syncs_of(window, events, pauses, parts),
+        gaps=gaps,
+        syncs=syncs,
         outside=host_gaps.outside_of(window, events, made, parts, names),
         doubtful=doubtful,
         shape_churn=churn,
@@ -346,7 +345,7 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
         other_processes=sum(f.pid != mine[1] and f.count() > 0 for f in run.files(schema.STEP, mine[0])),
         overhead_ns=float(np.median(steps["overhead_ns"])),
         startup=startup_of(window, events, batches, bool(info.get("trial"))),
-        wasted=loader_stats.wasted_samples_of(window, contents, iterable, queued),
+        wasted=loader_stats.wasted_samples_of(window, contents, iterable),
         handed=loader_stats.handed_over_of(contents, window.all_steps),
         memory=resource_usage.memory_growth_of(window, host, run.records(schema.MEMORY), set_workers, info),
     )
@@ -386,23 +385,15 @@ def _pinned(copied: Records, pauses: Records) -> bool | None:
     return pinned > pageable if pinned + pageable else None
 
 
-@dataclass(frozen=True)
-class SampleSizes:
-    """What batches tell of the sizes of samples."""
-
-    vary: bool
-    """Whether batches of as many samples differ in size; false also where that is not known."""
-    largest: tuple[int, ...]
-    """Dataset's indices of the samples that took longest: where sizes differ, the largest."""
-
-
-def sample_sizes(facts: Facts | None) -> SampleSizes:
-    """Tell whether samples differ in size, and which are likely the largest; if known."""
+def largest_samples(facts: Facts | None) -> tuple[int, ...] | None:
+    """Find the samples that took longest, as indices of the dataset: likely the largest. `None` where batches of as
+    many samples do not differ in size, or that is not known."""
     if facts is None:
-        return SampleSizes(False, ())
+        return None
     steps = facts.window.steps
     elements = elements_of(steps)
     told = flagged(steps, StepFlag.SHAPE_KNOWN) & (elements > 0) & (steps["samples"] > 0)
     each = elements[told] / steps["samples"][told]
-    vary = len(each) > 0 and bool(each.max() > VARY * np.median(each))
-    return SampleSizes(vary, tuple(s.index for s in facts.loader.slowest if vary and s.index is not None))
+    if not len(each) or each.max() <= VARY * np.median(each):
+        return None
+    return tuple(sample.index for sample in facts.loader.slowest if sample.index is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -48,22 +49,15 @@ class Idling:
     """(place in the step, in words; share of the wall time)"""
     named: tuple[tuple[str, float], ...]
     """(what the program did meanwhile, if known; share of the wall time), the longest first"""
+    calls_per_step: float = 0.0
+    """Synchronising calls in a step that was looked at, the mean; 0 of other work."""
+    calling_steps: int = 0
+    """Steps with any such call."""
 
     @property
     def is_a_stop(self) -> bool:
         """Whether one long stretch makes up nearly all of it: a breakpoint, not the loop."""
         return self.longest_ns >= max(A_STOP_NS, NEARLY_ALL * total(self.when))
-
-
-@dataclass(frozen=True)
-class Syncs:
-    """Synchronising calls, and the time that the device idled behind them."""
-
-    idling: Idling
-    per_step: float
-    """Calls in a step that was looked at; the mean."""
-    steps: int
-    """Steps with any call."""
 
 
 Names = Mapping[int, str] | None
@@ -88,39 +82,31 @@ def _idling(window: Window, events: Records, parts: Partition, part: str, when: 
     )
 
 
-def staging_of(window: Window, events: Records, parts: Partition, names: Names) -> Idling | None:
-    """Find work on each batch between its arrival and the forward pass.
+def idling_of(
+    window: Window, events: Records, pauses: Records, parts: Partition, names: Names
+) -> tuple[Idling | None, Idling | None, Idling | None]:
+    """Find what the device idled behind: (work on each batch between its arrival and the forward pass, other work of
+    the loop, synchronising calls).
 
-    `None`: none worth a word, a single stop of the program, or the model's call is not seen.
+    `None` each: none. The first also: none worth a word, a single stop of the program, or the model's call is not seen.
+    Garbage collections are in none of them.
     """
+    working, syncing = subtract(parts.when["host"], under_way(lasting(events, EventKind.GARBAGE))), parts.when["sync"]
     seen = window.all_steps[flagged(window.all_steps, StepFlag.FORWARD_SEEN)]
-    when = intersect(_working(events, parts), union(seen["fetch_end_ns"], seen["forward_begin_ns"]))
-    if parts.of_all_steps("host", total(when)) < LEAST_STAGE * parts.wall_ns:
-        return None
-    found = _idling(window, events, parts, "host", when, names)
-    return None if found.is_a_stop else found
-
-
-def _working(events: Records, parts: Partition) -> Intervals:
-    """When the device idled behind other work of the host than collecting garbage."""
-    return subtract(parts.when["host"], under_way(lasting(events, EventKind.GARBAGE)))
-
-
-def gaps_of(window: Window, events: Records, parts: Partition, names: Names, staging: Idling | None) -> Idling | None:
-    """Find time behind the loop's own work; `None` where nothing but garbage and `staging` kept the device waiting."""
-    gaps = _working(events, parts)
-    if staging is not None:
-        gaps = subtract(gaps, staging.when)
-    return _idling(window, events, parts, "host", gaps, names) if total(gaps) else None
-
-
-def syncs_of(window: Window, events: Records, pauses: Records, parts: Partition) -> Syncs | None:
-    """Count synchronising calls; `None` where the device never idled behind one."""
-    if total(parts.when["sync"]) == 0:
-        return None
-    of_steps = pauses[(pauses["what"] == PauseKind.SYNC) & np.isin(pauses["step"], window.steps["step"])]
-    idling = _idling(window, events, parts, "sync", parts.when["sync"], None)
-    return Syncs(idling, len(of_steps) / len(window.steps), len(np.unique(of_steps["step"])))
+    staged = intersect(working, union(seen["fetch_end_ns"], seen["forward_begin_ns"]))
+    staging = gaps = syncs = None
+    if parts.of_all_steps("host", total(staged)) >= LEAST_STAGE * parts.wall_ns:
+        staging = _idling(window, events, parts, "host", staged, names)
+    if staging is not None and staging.is_a_stop:
+        staging = None
+    looping = working if staging is None else subtract(working, staged)
+    if total(looping):
+        gaps = _idling(window, events, parts, "host", looping, names)
+    if total(syncing):
+        calls = pauses[(pauses["what"] == PauseKind.SYNC) & np.isin(pauses["step"], window.steps["step"])]["step"]
+        idling = _idling(window, events, parts, "sync", syncing, None)
+        syncs = replace(idling, calls_per_step=len(calls) / len(window.steps), calling_steps=len(np.unique(calls)))
+    return staging, gaps, syncs
 
 
 def named_within(window: Window, events: Records, intervals: Intervals, names: Names) -> tuple[tuple[str, float], ...]:
@@ -162,12 +148,10 @@ class Evaluation:
     """Part of `ns` in which they waited for batches."""
     workers: int | None
     """Worker processes of the loader; of several loaders the fewest."""
-    using_ns: int
-    """Time of whole passes that did not wait for batches."""
     loader: LoaderStats | None = None
     """How their batches are made."""
     making_ns: int | None = None
-    """Time spent preparing batches in whole passes, summed over the workers."""
+    """Time spent preparing batches, summed over the workers: as much of it as falls on `ns`."""
     starting_ns: int = 0
     """Part of `waited_ns` until a worker took up the first batch of a pass."""
     first_ns: int = 0
@@ -250,38 +234,32 @@ def _evaluation(
     told = events[events["what"] == EventKind.EVALUATION_WORKERS]
     told = told[(told["t_ns"] >= begin.min()) & (told["value"] >= 0)]
     workers = int(told["value"].min()) if len(told) else None
-    found = Evaluation(
-        passes=len(passes),
-        ns=spent,
-        waited_ns=min(spent, round(waited_ns * exposed)),
-        workers=workers,
-        using_ns=max(0, whole - waited_ns),
-        # Without workers the pass waits for as long as its batches take.
-        making_ns=waited_ns if workers == 0 else None,
-    )
+    waited_outside_ns, using_ns = min(spent, round(waited_ns * exposed)), max(0, whole - waited_ns)
+    # Without workers the pass waits for as long as its batches take.
+    making_ns, of_makers = waited_ns if workers == 0 else None, dict[str, Any]()
     # What the makers of batches did, where that is known.
     theirs = batches[(batches["loader"] != NOT_MEASURED) & ~np.isin(batches["loader"], window.all_steps["loader"])]
     theirs = np.sort(theirs[covered(union(begin, end), theirs["begin_ns"], theirs["end_ns"]) > 0], order="begin_ns")
-    if not workers or len(theirs) == 0:
-        return found
-    loader = loader_of(Window(int(begin.min()), int(end.max()), NO_STEP, 0, NO_STEP), theirs)
-    made, iterations = len(theirs) + int(theirs["skipped"].clip(0).sum()), len(np.unique(passes_of(theirs)))
-    mean_ns = 1e6 * measured_or(loader.work_ms_per_batch, 0.0)
-    found = replace(found, loader=loader, iterators=len(np.unique(theirs["loader"])))
-    if iterations <= (1 - MOSTLY) * len(passes):
-        # They draw on from one iterator, whose workers also prepare batches while the training goes on; not all batches
-        # are recorded.
-        using_ns = max(0, window.end_ns - window.begin_ns - waited_ns)
-        return replace(found, making_ns=round(mean_ns * len(passes)), using_ns=using_ns)
-    place = np.searchsorted(theirs["begin_ns"], begin)
-    first = theirs[np.minimum(place, len(theirs) - 1)]
-    seen = (first["begin_ns"] >= begin) & (first["begin_ns"] < end)
-    until, making = (first["begin_ns"] - begin)[seen], (first["end_ns"] - first["begin_ns"])[seen]
-    return replace(
-        found,
-        making_ns=round(mean_ns * made),
-        starting_ns=round(int(until.sum()) * exposed),
-        first_ns=round(int(making.sum()) * exposed),
-        slow_starts=int(((until >= making) & (until + making >= MOSTLY * waited[seen])).sum()),
-        batches=made / iterations,
-    )
+    if workers and len(theirs):
+        loader = loader_of(Window(int(begin.min()), int(end.max()), NO_STEP, 0, NO_STEP), theirs)
+        made, iterations = len(theirs) + int(theirs["skipped"].clip(0).sum()), len(np.unique(passes_of(theirs)))
+        alone = iterations > (1 - MOSTLY) * len(passes)
+        making_ns = round(1e6 * measured_or(loader.work_ms_per_batch) * (made if alone else len(passes)))
+        of_makers = {"loader": loader, "iterators": len(np.unique(theirs["loader"]))}
+        if alone:
+            first = theirs[np.minimum(np.searchsorted(theirs["begin_ns"], begin), len(theirs) - 1)]
+            seen = (first["begin_ns"] >= begin) & (first["begin_ns"] < end)
+            until, making = (first["begin_ns"] - begin)[seen], (first["end_ns"] - first["begin_ns"])[seen]
+            of_makers |= {
+                "starting_ns": round(int(until.sum()) * exposed),
+                "first_ns": round(int(making.sum()) * exposed),
+                "slow_starts": int(((until >= making) & (until + making >= MOSTLY * waited[seen])).sum()),
+                "batches": made / iterations,
+            }
+        else:
+            # They draw on from one iterator, whose workers also prepare batches while the training goes on; not all
+            # batches are recorded.
+            using_ns = max(0, window.wall_ns - waited_ns)
+    if making_ns is not None and using_ns:
+        making_ns = round(making_ns * (spent - waited_outside_ns) / using_ns)
+    return Evaluation(len(passes), spent, waited_outside_ns, workers, making_ns=making_ns, **of_makers)

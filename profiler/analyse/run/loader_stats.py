@@ -22,7 +22,6 @@ import numpy as np
 
 from ...record.reader import Records, measured, with_column
 from ...record.schema import NAN, NOT_MEASURED, StepFlag, ThreadState
-from ...record.stacks import CallStack
 from ..intervals import clip, intersect, total, union
 from ..shares import MOSTLY
 from ..statistics import Estimate, students_t, wilson
@@ -73,8 +72,6 @@ LEAST_STREAMED = 2
 """The same of batches of which it was seen how an iterable dataset prepares its samples."""
 LEAST_PLACES = 4
 """Places in streams that two workers reached, from which their batches are compared."""
-MOSTLY_DIFFERENT = 0.5
-"""Share of a worker's batches that differ, below which equality to another's says nothing."""
 MOST_PASSED_OVER = 0.95
 """Share of the steps that may compute nothing."""
 _PASS = 1 << 32
@@ -145,31 +142,27 @@ def of_training(batches: Records, steps: Records) -> Records:
     of_batch, of_step = _keys(kept[numbered], told)
     place = places_of(of_batch, of_step)
     # That of no step, -1, is the one behind the last.
-    step = np.append(told["step"], NOT_MEASURED)[place]
-    if not numbered.all():
-        of_numbered, step = step, kept["step"].copy()
-        step[numbered] = of_numbered
+    step = kept["step"].copy()
+    step[numbered] = np.append(told["step"], NOT_MEASURED)[place]
     return with_column(kept, "step", step)
 
 
 def places_of(wanted: Stamps, among: Stamps) -> Stamps:
     """Where each of these numbers is `among` others, the first of several; -1: nowhere."""
-    at: Stamps = np.full(len(wanted), -1)
     if len(among) == 0:
-        return at
-    places = None
+        return np.full(len(wanted), -1)
     if (among[1:] <= among[:-1]).any():
         among, places = np.unique(among, return_index=True)
+        # Nowhere, -1, is behind the last.
+        return np.append(places, -1)[places_of(wanted, among)]
     if among[-1] - among[0] == len(among) - 1:
         # Numbered through, as steps are that were all looked at. Not measured is far away.
-        at = wanted - among[0]
+        at: Stamps = wanted - among[0]
         known = (at >= 0) & (at < len(among))
     else:
         at = np.minimum(np.searchsorted(among, wanted), len(among) - 1)
         known = among[at] == wanted
     at[~known] = -1
-    if places is not None:
-        at[known] = places[at[known]]
     return at
 
 
@@ -583,22 +576,17 @@ def exclusion_of(window: Window, batches: Records, looks: ProcessLooks | None = 
 
 def _together(begin: Stamps, end: Stamps, since: Stamps, until: Stamps) -> Lengths:
     """Mean number of batches in the making over each time [since, until), none empty."""
-    edges = np.concatenate((begin, end))
-    order = np.argsort(edges, kind="stable")
-    edges = edges[order]
-    count = np.cumsum(np.where(order < len(begin), np.int8(1), np.int8(-1)), dtype=np.int64)[:-1]
-    del order
-    count *= np.diff(edges)
-    summed = np.zeros(len(edges))
-    np.cumsum(count, out=summed[1:])
-    del count
-    # As numpy.interp takes them: it would make copies for each call.
-    edges = edges.astype(np.float64)
-    found: Lengths = np.interp(until, edges, summed)
-    found -= np.interp(since, edges, summed)
-    del edges, summed
-    found /= until - since
-    return found
+    # Of all the time that batches took until a moment: from their begins on, without that from their ends on.
+    first = begin.min()
+    edges = [np.sort(stamps - first) for stamps in (begin, end)]
+    sums = [np.concatenate(([0], np.cumsum(each))) for each in edges]
+
+    def made(at: Stamps) -> Stamps:
+        begun, ended = (np.searchsorted(each, at) for each in edges)
+        # Sums of a long run may wrap around; what they differ by is right all the same.
+        return np.asarray((begun - ended) * at - (sums[0][begun] - sums[1][ended]))
+
+    return np.asarray((made(until - first) - made(since - first)) / (until - since))
 
 
 def _growth(made: Records, begin: Stamps, counted: Mask) -> TimeGrowth | None:
@@ -636,12 +624,9 @@ def _waiting(making: Looks) -> SeenWaiting | None:
     looks = sum(count for state, count in told.items() if state != NOT_MEASURED)
     if looks < LEAST_LOOKS:
         return None
-
-    def polls(stack: CallStack) -> bool:
-        """Whether a worker is in a library's file lock: it tries again and again, and sleeps."""
-        return any(_POLLED.search(call.file) for call in own_part(stack))
-
-    of_files = (making.in_state(ThreadState.FILE_LOCK), making.where(polls).in_state(ThreadState.SLEEP))
+    # In a library's file lock a worker tries again and again, and sleeps.
+    polling = making.where(lambda stack: any(_POLLED.search(call.file) for call in own_part(stack)))
+    of_files = (making.in_state(ThreadState.FILE_LOCK), polling.in_state(ThreadState.SLEEP))
     most = max((of_files, (making.in_state(ThreadState.SHARED_LOCK),)), key=lambda parts: sum(map(len, parts)))
     lines: Counter[str] = Counter()
     for stack, count in chain.from_iterable(part.stacks() for part in most):
@@ -675,16 +660,15 @@ class WastedSamples:
         return 1 - (1 - self.dropped) * (1 - self.repeated) * (1 - self.passed_over)
 
 
-def wasted_samples_of(window: Window, contents: Records, iterable: bool | None, queued: bool) -> WastedSamples | None:
+def wasted_samples_of(window: Window, contents: Records, iterable: bool | None) -> WastedSamples | None:
     """Tell what became of the samples of the loaders that train; `None`: nothing of theirs was looked at, and every
     step computed.
 
-    `contents`: CONTENT records of the rank; `iterable`: only then can workers make the same; `queued`: the device has
-    stamps of its own.
+    `contents`: CONTENT records of the rank; `iterable`: only then can workers make the same.
     """
     steps = window.steps
     mine = contents[(contents["loader"] == NOT_MEASURED) | np.isin(contents["loader"], window.all_steps["loader"])]
-    if queued:
+    if window.queued:
         nothing = flagged(steps, StepFlag.COMPUTED_NOTHING)
     else:
         nothing = (steps["backward_begin_ns"] == NOT_MEASURED) & (steps["optimizer_end_ns"] == NOT_MEASURED)
@@ -719,7 +703,8 @@ def _repeated(contents: Records) -> float:
     places: dict[tuple[int, int, int], list[int]] = {}
     for loader, number, worker in np.unique(streams, axis=0).tolist():
         own = np.sort(np.asarray(told[(streams == (loader, number, worker)).all(axis=1)]), order="batch")
-        if len(np.unique(own["fingerprint"])) < MOSTLY_DIFFERENT * len(own):
+        if len(np.unique(own["fingerprint"])) < MOSTLY * len(own):
+            # Where a worker's own batches are equal, equality to another's says nothing.
             return 0.0
         for place, fingerprint in enumerate(own["fingerprint"].tolist()):
             places.setdefault((loader, number, place), []).append(fingerprint)

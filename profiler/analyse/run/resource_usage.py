@@ -23,6 +23,7 @@ import numpy as np
 
 from ...record.reader import Records, measured
 from ...record.schema import NAN, NOT_MEASURED, EventKind, MemoryLimitOf
+from ..shares import MOSTLY
 from ..where.looks import ProcessLooks
 from .window import Lengths, Mask, Stamps, Window, known, mean_of, measured_or
 
@@ -41,14 +42,10 @@ OWN_BEYOND_BYTES = 2_000_000_000
 LEAST_LOOKED_AT, MOST_FAILED_LOOKS = 50, 0.2
 """Stack samples in the window, and share of them that failed, from which both that is said."""
 THIRDS = 3
-LEVELS_OFF = 0.5
-"""Growth in the last third of a run over that in the second, below which memory levels off."""
 LEAST_GROWN_BYTES = 32 << 20
 """Over the run: less is what allocators take and keep."""
 LEAST_PRIVATE_LOOKS = 4
 """Looks at private memory, which is seldom asked for, from which copies are told."""
-MOSTLY_PRIVATE = 0.5
-"""Growth of resident memory, as a share of that of private memory, below which pages are copied."""
 FULL_BYTES = 256 << 20
 """Memory that a machine could still give, below which it has none left: it swaps, or kills."""
 FULL_LIMIT = 0.03
@@ -77,38 +74,37 @@ _SHM = (
 )
 
 Found = TypeVar("Found")
-_last_made: dict[str, tuple[Records, Any]] = {}
-_selected: dict[np.dtype[np.void], tuple[Records, Mask, Records]] = {}
-"""By their kind, the looks that were last selected from, which, and the selection."""
+_last_made: dict[tuple[str, np.dtype[np.void]], tuple[Records, tuple[Mask, ...], Any]] = {}
+"""By function and kind of looks: those that it last got, with which of them, and what it made of them."""
 
 
-def once_per_looks(make: Callable[[Records], Found]) -> Callable[[Records], Found]:
+def once_per_looks(make: Callable[..., Found]) -> Callable[..., Found]:
     """Give again what a function of looks gave last for the very same; many looks are not kept."""
 
     @wraps(make)
-    def told(looks: Records) -> Found:
-        last = _last_made.get(make.__qualname__)
-        if last is None or last[0] is not looks:
-            last = looks, make(looks)
-            _last_made.pop(make.__qualname__, None)
+    def told(looks: Records, *which: Mask) -> Found:
+        key = make.__qualname__, looks.dtype
+        last = _last_made.get(key)
+        if last is None or last[0] is not looks or not np.array_equal(last[1], which):
+            last = looks, which, make(looks, *which)
+            _last_made.pop(key, None)
             if isinstance(looks, np.ndarray):
-                _last_made[make.__qualname__] = last
-        found: Found = last[1]
+                _last_made[key] = last
+        found: Found = last[2]
         return found
 
     return told
 
 
+@once_per_looks
+def _selected(looks: Records, which: Mask) -> Records:
+    found: Records = looks[which]
+    return found
+
+
 def inside(looks: Records, window: Window) -> Records:
     """Those that were made within the window."""
-    which = (looks["t_ns"] >= window.begin_ns) & (looks["t_ns"] <= window.end_ns)
-    last = _selected.get(looks.dtype)
-    if last is not None and last[0] is looks and np.array_equal(last[1], which):
-        return last[2]
-    found: Records = looks[which]
-    if isinstance(looks, np.ndarray):
-        _selected[looks.dtype] = (looks, which, found)
-    return found
+    return _selected(looks, (looks["t_ns"] >= window.begin_ns) & (looks["t_ns"] <= window.end_ns))
 
 
 @once_per_looks
@@ -121,10 +117,6 @@ def by_device(looks: Records) -> list[Records]:
 class Sampled:
     """Means over the window; NaN: not measured. The worst of several devices if said."""
 
-    samples: int = 0
-    """Records of host and devices together."""
-    host_samples: int = 0
-    device_samples: int = 0
     utilisation_pct: float = NAN
     """NVML's: share of time in which any kernel ran; of an emulated device computed alike."""
     utilisation_window_ms: float = NAN
@@ -150,9 +142,9 @@ class Sampled:
     unseen_begin_s: float = NAN
     """From the beginning of the window to the first sample of the host; NaN without one."""
     unseen_end_s: float = NAN
-    """From the last sample of the host to the end of the window."""
+    """From the last sample of the host to the end of the window; NaN without one."""
     device_unseen_end_s: float = NAN
-    """From the last sample of the device whose samples end first to the end of the window."""
+    """From the last sample of the device whose samples end first to the end of the window; NaN without one."""
     sampler_cpus: float = NAN
     """CPUs the sampler itself kept busy."""
     throttled_s: float = NAN
@@ -170,6 +162,12 @@ class Sampled:
     """Device memory in use beyond the training's allocator: that of others, its own context and libraries. NaN also
     with several devices: the steps of a rank do not say which is theirs."""
 
+    def foreign_cpus(self, machine_cpus: int | None, beside: float = 0.0) -> float:
+        """CPUs that other programs kept busy; NaN: not measured. `machine_cpus`: all of the machine; `beside`: CPUs
+        that are neither theirs nor of the training's process tree."""
+        used = self.machine_busy_pct / 100 * (machine_cpus or NAN)
+        return max(used - self.tree_cpus - beside, 0.0)
+
 
 def sampled(window: Window, device: Records, host: Records) -> Sampled:
     """Summarise the samples taken inside the window."""
@@ -185,7 +183,6 @@ def sampled(window: Window, device: Records, host: Records) -> Sampled:
     return Sampled(
         **_of_devices(device),
         **_of_host(host),
-        samples=len(device) + len(host),
         unseen_begin_s=(int(host["t_ns"].min()) - window.begin_ns) / 1e9 if len(host) else NAN,
         unseen_end_s=late[0] if len(host) else NAN,
         device_unseen_end_s=max(late[len(host) > 0 :], default=NAN),
@@ -210,7 +207,6 @@ def _of_devices(device: Records) -> dict[str, Any]:
         "sm_active_pct": sm_active,
         "sm_active_window_ms": sm_active_window_ms,
         "memory_peak_bytes": int(memory.max()) if len(memory) else NAN,
-        "device_samples": len(device),
         "power_capped_pct": _worst_pct(device, "power_capped_ns"),
         "thermal_pct": _worst_pct(device, "thermal_ns"),
         "gpu_processes": int(processes.max()) if len(processes) else NAN,
@@ -225,11 +221,10 @@ def _of_host(host: Records) -> dict[str, Any]:
     return {
         "steal_pct": mean_of(host, "steal_pct"),
         "machine_busy_pct": mean_of(host, "machine_busy_pct"),
-        "tree_cpus": _rate(host, "tree_cpu_ns"),
+        "tree_cpus": rate_of(host, "tree_cpu_ns"),
         "cpu_budget": float(cpus[-1]) / 1000 if len(cpus) else NAN,
         "late_samples_pct": 100 * float(np.mean(late > LATE_NS)) if len(late) else NAN,
-        "host_samples": len(host),
-        "sampler_cpus": _rate(host, "sampler_cpu_ns"),
+        "sampler_cpus": rate_of(host, "sampler_cpu_ns"),
         "throttled_s": _rise(host, "throttled_us") / 1e6,
     }
 
@@ -250,27 +245,23 @@ def _rise(records: Records, name: str) -> float:
     return float(values[-1] - values[0]) if len(values) > 1 else NAN
 
 
-def _rate(host: Records, name: str) -> float:
-    """A counter's rise over the time between the first and the last sample, both in ns; NaN: not measured."""
-    elapsed = int(host["t_ns"][-1] - host["t_ns"][0]) if len(host) > 1 else 0
-    return _rise(host, name) / elapsed if elapsed else NAN
+def rate_of(records: Records, name: str) -> float:
+    """How fast a cumulative counter rose between its first and its last reading, in its unit a ns; NaN with fewer than
+    two readings."""
+    read = records["t_ns"][records[name] != NOT_MEASURED]
+    return _rise(records, name) / int(read[-1] - read[0]) if len(read) > 1 and read[-1] > read[0] else NAN
 
 
 def _worst_pct(device: Records, name: str) -> float:
     """A counter of ns over the time between first and last reading, %, of the worst device; NaN: not measured."""
-    found = []
-    for looks in by_device(device):
-        rise, read = _rise(looks, name), looks["t_ns"][looks[name] != NOT_MEASURED]
-        # A counter that falls was reset by a new driver or a reset GPU: what it counted before is not known.
-        if rise >= 0 and read[-1] > read[0]:
-            found.append(min(100.0, 100 * rise / int(read[-1] - read[0])))
-    return max(found, default=NAN)
+    rates = (rate_of(looks, name) for looks in by_device(device))
+    # A counter that falls was reset by a new driver or a reset GPU: what it counted before is not known.
+    return max((min(100.0, 100 * rate) for rate in rates if rate >= 0), default=NAN)
 
 
 def quality_notes(
     sampled: Sampled,
     window: Window,
-    *,
     device_kind: str,
     foreign_cpus: float,
     own_processes: int = 1,
@@ -281,7 +272,8 @@ def quality_notes(
     `device_kind`: `cpu`, `cuda` or `emulated`; `foreign_cpus`: kept busy by other programs; `own_processes`: of this
     training with a context on one GPU; `found`: causes that the report names already.
     """
-    if sampled.samples == 0:
+    no_host, no_device = isnan(sampled.unseen_end_s), isnan(sampled.device_unseen_end_s)
+    if no_host and no_device:
         return ("The sampler recorded nothing in this window: utilisation and CPU figures are missing.",)
     seen, wall_s = sampled, window.wall_ns / 1e9
     least_s = max(LEAST_UNSEEN_S, LEAST_UNSEEN_SHARE * wall_s)
@@ -293,14 +285,14 @@ def quality_notes(
             notes.append(text.format(value))
 
     whole = f"of the window of {wall_s:.0f} s"
-    say(not seen.host_samples, 1, "The sampler recorded nothing of the host in this window: CPU figures are missing.")
+    say(no_host, 1, "The sampler recorded nothing of the host in this window: CPU figures are missing.")
     begins = f"came {{:.0f}} s into the {wall_s:.0f} s of the window: its means leave out the time before it."
     say(seen.unseen_begin_s, least_s, f"The sampler's first sample {begins}")
     ends = f"came {{:.0f}} s before the end {whole}: its means leave out the time after it."
     say(seen.unseen_end_s, least_s, f"The sampler's last sample {ends}")
     if device_kind != "cpu":
         nothing = "recorded no accelerator in this window: utilisation and device memory are missing."
-        say(not seen.device_samples, 1, f"The sampler {nothing}")
+        say(no_device, 1, f"The sampler {nothing}")
         ends = f"ended {{:.0f}} s before the end {whole}: utilisation is the mean of the part before."
         host_ends_s = measured_or(seen.unseen_end_s)
         say(
@@ -416,7 +408,7 @@ def memory_growth_of(
     taken = measured(seen["tree_rss_bytes"]) - measured(seen["main_rss_bytes"])
     own = _growth(seen["t_ns"], taken)
     private = _growth(seen["t_ns"], measured(seen["tree_private_bytes"]), LEAST_PRIVATE_LOOKS)
-    copied = private is not None and (own is None or own < MOSTLY_PRIVATE * private)
+    copied = private is not None and (own is None or own < MOSTLY * private)
     growth = private if copied else own
     if growth is None:
         return None
@@ -473,8 +465,8 @@ def _growth(t_ns: Stamps, values: Lengths, least: int = 2 * THIRDS) -> float | N
     (t0, first), (t1, second), (t2, last) = middles
     before, lately = (second - first) / (t1 - t0), (last - second) / (t2 - t1)
     # Workers that are started anew give all of it back.
-    falls = float(np.max(np.maximum.accumulate(values) - values)) > LEVELS_OFF * (values[-1] - values[0])
-    if before <= 0 or lately < LEVELS_OFF * before or falls or values[-1] - values[0] < LEAST_GROWN_BYTES:
+    falls = float(np.max(np.maximum.accumulate(values) - values)) > MOSTLY * (values[-1] - values[0])
+    if before <= 0 or lately < MOSTLY * before or falls or values[-1] - values[0] < LEAST_GROWN_BYTES:
         return None
     return lately * 1e9
 

@@ -248,7 +248,7 @@ def busy_strip(window: Window, computing: Intervals, bin_ns: int, bins: int) -> 
     bins = min(bins, window.wall_ns // bin_ns)
     begin = window.begin_ns + (window.wall_ns - bins * bin_ns) // 2
     edges = begin + bin_ns * np.arange(bins + 1, dtype=np.int64)
-    return [100 * total(clip(computing, int(a), int(a) + bin_ns)) / bin_ns for a in edges[:-1]]
+    return [100 * busy / bin_ns for busy in covered(computing, edges[:-1], edges[1:]).tolist()]
 
 
 def _called(pauses: Records, *what: int) -> Intervals:
@@ -296,7 +296,6 @@ def unseen_of(window: Window) -> tuple[Intervals, Intervals, int]:
     if len(kept) == len(steps) and not steps["skipped"].any():
         after = clip(np.array([[end[last], window.end_ns]]), window.begin_ns, window.end_ns)
         return after if window.skipped_after else EMPTY, EMPTY, unresolved
-
     one, other = kept[:-1], kept[1:]
     missing, passed = _so_far(~told), _so_far(steps["skipped"])
     apart = (missing[other] > missing[one + 1]) | (passed[other + 1] > passed[one + 1])

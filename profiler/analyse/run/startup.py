@@ -37,10 +37,8 @@ class Startup:
     """Stage → when it was under way. No instant is in two."""
     whole: bool
     """Whether it is known from the process's begin on, with its imports."""
-    imports_known: bool
-    """Whether what is left as set-up holds no imports, as far as it is known at all."""
-    making_ns: int
-    """Of the first fetch: the first batch was made, beyond what a batch takes to make."""
+    own_ns: dict[str, int]
+    """Stage → time to do without, ns: not imports, evaluating or starting workers."""
     skipped: int | None
     """Batches of the first step's pass that were fetched before it; `None`: not known."""
 
@@ -50,16 +48,6 @@ class Startup:
     @property
     def total_ns(self) -> int:
         return self.end_ns - self.begin_ns
-
-    @property
-    def own_ns(self) -> dict[str, int]:
-        """Stage → time to do without: not imports, evaluating or starting workers."""
-        return {
-            SET_UP: self.ns(SET_UP) if self.imports_known else 0,
-            SKIPPING: self.ns(SKIPPING),
-            FIRST_FETCH: self.making_ns,
-            COMPILING: self.ns(COMPILING),
-        }
 
 
 def startup_of(window: Window, events: Records, batches: Records, imported: bool) -> Startup | None:
@@ -105,13 +93,14 @@ def startup_of(window: Window, events: Records, batches: Records, imported: bool
     if mine.any() and not mine.all():
         waited = intersect(union(batches["begin_ns"][mine], batches["end_ns"][mine]), stretches[FIRST_FETCH])
         making = max(0, total(waited) - int(np.median((batches["end_ns"] - batches["begin_ns"])[~mine])))
+    imports_known = imported or EventKind.IMPORTS_TIMED in kinds
+    own_ns = {stage: total(stretches[stage]) for stage in (SKIPPING, COMPILING)}
     return Startup(
         begin_ns=begin,
         end_ns=end,
         run_ns=int(events["t_ns"].max()) - begin,
         stretches=stretches | {SET_UP: left},
         whole=whole,
-        imports_known=imported or EventKind.IMPORTS_TIMED in kinds,
-        making_ns=making,
+        own_ns={SET_UP: total(left) if imports_known else 0, FIRST_FETCH: making} | own_ns,
         skipped=number if number and total(stretches[SKIPPING]) else None,
     )

@@ -13,7 +13,7 @@ compared between the first fifth of the run's steps and the last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...record.reader import Records
-from ...record.schema import NOT_MEASURED, StepFlag
+from ...record.schema import StepFlag
 from ..intervals import covered, total
 from ..shares import MOSTLY, NEARLY_ALL
 from ..statistics import Estimate, Values, theil_sen
+from .resource_usage import rate_of
 from .stall_breakdown import TERMS, TOTAL, UNTOLD
 from .window import Stamps, elements_of, flagged, mean_of, spans_of
 
@@ -62,8 +63,6 @@ LEAST_JUMP = 0.3
 """How much longer a step is after a jump, at least, as a share of what it was before."""
 LEAST_SIDE = 0.2
 """Share of the blocks on each side of a jump, at least."""
-ARRIVES = 0.5
-"""Share of a part's growth by which the whole step grows, unless another part gets shorter."""
 CARRIED = 0.3
 """Share of the growth within epochs, and from each to the next: else it is order or kind."""
 MANY_EPOCHS = 8
@@ -134,7 +133,8 @@ class _Surroundings:
         fifth = max(1, len(kept) // 5)
         ends = [facts.window.steps[part] for part in (kept[:fifth], kept[-fifth:])]
         self._when = [(int(part["fetch_begin_ns"][0]), int(part["step_end_ns"][-1])) for part in ends]
-        busy, mine = self._means(self._host, "machine_busy_pct"), self._rises("tree_cpu_ns")
+        busy = self._both(mean_of, "machine_busy_pct")
+        mine = self._both(rate_of, "tree_cpu_ns")
         used = [pct / 100 * (facts.machine_cpus or nan) - own for pct, own in zip(busy, mine, strict=True)]
         self._more_foreign_cpus = used[1] - used[0]
         self._explanations = list(self._told(ends, busy[1], batches, device))
@@ -155,7 +155,7 @@ class _Surroundings:
 
     def memory(self) -> tuple[float, float] | None:
         """Memory of the processes at the beginning and at the end, bytes; `None`: not known."""
-        means = (self._means(self._host, name) for name in ("tree_pss_bytes", "tree_rss_bytes"))
+        means = (self._both(mean_of, name) for name in ("tree_pss_bytes", "tree_rss_bytes"))
         return next((each for each in means if not isnan(sum(each))), None)
 
     def _told(
@@ -173,32 +173,21 @@ class _Surroundings:
             yield "as batches get larger", every
         if self._more_foreign_cpus > MORE_FOREIGN_CPUS and busy_pct > NEARLY_FULL_PCT:
             yield "as other programs take more CPU time", every
-        one, other = self._means(self._host, "steal_pct")
+        one, other = self._both(mean_of, "steal_pct")
         if other - one > MORE_STEAL_PCT:
             yield "as the hypervisor takes more CPU time", every
         # Most of what steps take longer is the training's thread ready to run: on a machine full from the beginning,
         # programs that come take no more of it, but turns. Both stretches have as many steps.
         length, later = (float(end - begin) for begin, end in self._when)
-        one, other = self._rises("main_thread_queue_ns")
+        one, other = self._both(rate_of, "main_thread_queue_ns")
         longer = later > length and other * later - one * length >= MOSTLY * (later - length)
         if busy_pct > NEARLY_FULL_PCT and longer:
             yield "as the training waits longer for a CPU", every
-        one, other = self._means(device, "sm_clock_mhz")
+        one, other = self._both(mean_of, "sm_clock_mhz", device)
         if one and other / one < SLOWER_CLOCK:
             yield "as the device's clock falls", tuple(part for part in every if part != "input")
         if not self.facts.made_in_training and not self._making_grows(batches):
             yield "while batches are prepared as fast as at the beginning", ("input",)
-
-    def _rises(self, counter: str) -> tuple[float, float]:
-        """Rise of a counter of the host in a ns, at the beginning and at the end."""
-        found = []
-        for begin, end in self._when:
-            times, used = self._host["t_ns"], self._host[counter]
-            seen = (times >= begin) & (times <= end) & (used != NOT_MEASURED)
-            times, used = times[seen], used[seen]
-            lasted = float(times[-1] - times[0]) if len(times) > 1 else 0.0
-            found.append(float(used[-1] - used[0]) / lasted if lasted > 0 else nan)
-        return found[0], found[1]
 
     def _making_grows(self, batches: Records) -> bool:
         """Whether batches take longer to make; without a queue, none can have run empty."""
@@ -209,10 +198,13 @@ class _Surroundings:
         one, other = (took[(ended >= low) & (ended <= high)] for low, high in self._when)
         return len(one) > 0 and len(other) > 0 and bool(other.mean() > MAKING_GROWS * one.mean())
 
-    def _means(self, records: Records, name: str) -> tuple[float, float]:
-        """Means of a field at the beginning and at the end."""
-        times = records["t_ns"]
-        one, other = (mean_of(records[(times >= low) & (times <= high)], name) for low, high in self._when)
+    def _both(
+        self, figure: Callable[[Records, str], float], name: str, looks: Records | None = None
+    ) -> tuple[float, float]:
+        """A figure of a field, at the beginning and at the end; by default of looks at the host."""
+        looks = self._host if looks is None else looks
+        times = looks["t_ns"]
+        one, other = (figure(looks[(times >= low) & (times <= high)], name) for low, high in self._when)
         return one, other
 
 
@@ -278,7 +270,7 @@ def _trend(facts: Facts, around: _Surroundings, part: str, series: _Series, whol
         return told
     since = int(series.numbers[change.at * series.block])
     told = replace(told, shape=RISES, since=since)
-    if whole is not None and whole.since is None and whole.slope.value < ARRIVES * told.slope.value:
+    if whole is not None and whole.since is None and whole.slope.value < MOSTLY * told.slope.value:
         return replace(told, why="another part falls")
     why = around.explains(part)
     if not why and jumps:

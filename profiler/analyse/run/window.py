@@ -26,16 +26,6 @@ A_MONTH_NS = 30 * 24 * 3600 * 10**9
 
 
 @dataclass(frozen=True)
-class AfterTraining:
-    """Passes over loaders after the training that are no validation of it: testing, predicting."""
-
-    begin_ns: int
-    end_ns: int
-    """Of the last of them."""
-    passes: int
-
-
-@dataclass(frozen=True)
 class Window:
     """From the first fetch after the warm-up to the last event of the training."""
 
@@ -54,8 +44,9 @@ class Window:
     """Whether the device has a queue, and stamps of its own; else it is the processor."""
     device_done_ns: int | None = None
     """When the device had done all that the training queued; `None` where that is not known."""
-    after: AfterTraining | None = None
-    """What lies behind the window; `None` where nothing was evaluated there."""
+    after: Records | None = None
+    """Passes over loaders after the training that are no validation of it, but testing or predicting: events in the
+    order of time. They lie behind the window. `None` where there are none."""
 
     @property
     def count(self) -> int:
@@ -251,7 +242,7 @@ def window_of(steps: Records, events: Records, queued: bool) -> Window | None:
     after = _after(steps, events)
     ended = boundaries["end_ns"]
     if after is not None:
-        ended = np.minimum(ended, after.begin_ns)[boundaries["t_ns"] < after.begin_ns]
+        ended = np.minimum(ended, after["t_ns"][0])[boundaries["t_ns"] < after["t_ns"][0]]
     last = [
         int(counted["step_end_ns"].max()),
         int(ended.max(initial=NOT_MEASURED)),
@@ -262,8 +253,12 @@ def window_of(steps: Records, events: Records, queued: bool) -> Window | None:
     if device_done is not None and counted["flags"][-1] & StepFlag.MARKS_DROPPED:
         # Of steps without marks at the end, that is all that is known.
         last.append(device_done)
+    begin = int(counted["fetch_begin_ns"][0])
+    if warmup:
+        # The device may be many steps behind: what it still has to do for the warm-up belongs to it.
+        begin = max(begin, int(steps["device_end_ns"][warmup - 1]))
     return Window(
-        begin_of(steps, warmup),
+        begin,
         max(last),
         counted,
         warmup,
@@ -276,7 +271,7 @@ def window_of(steps: Records, events: Records, queued: bool) -> Window | None:
     )
 
 
-def _after(steps: Records, events: Records) -> AfterTraining | None:
+def _after(steps: Records, events: Records) -> Records | None:
     """A pass after the last step is of the training if its data were evaluated between steps too, or if it is the first
     after the only epoch. With the first that is not, the training is over."""
     passes = events[events["what"] == EventKind.EVALUATION_DATA]
@@ -289,17 +284,8 @@ def _after(steps: Records, events: Records) -> AfterTraining | None:
         belongs[:1] = True
     if belongs.all():
         return None
-    none = later[int(belongs.argmin()) :]
-    return AfterTraining(int(none["t_ns"][0]), int(none["end_ns"].max()), len(none))
-
-
-def begin_of(steps: Records, first: int) -> int:
-    """When the time of step number `first` of these begins: the steps before it are over, on the device too.
-
-    The device may be many steps behind; what it still has to do for them belongs to them.
-    """
-    begin = int(steps["fetch_begin_ns"][first])
-    return begin if first == 0 else max(begin, int(steps["device_end_ns"][first - 1]))
+    after: Records = later[int(belongs.argmin()) :]
+    return after
 
 
 def batch_size_of(window: Window, events: Records) -> int | None:

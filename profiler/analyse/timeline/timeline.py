@@ -15,41 +15,27 @@ import numpy.typing as npt
 
 from ...record.reader import Records, measured
 from ...record.run import Run, Writer
-from ...record.schema import BATCH, DEVICE, EVENT, HOST, NOT_MEASURED, PAUSE
+from ...record.schema import BATCH, DEVICE, EVENT, HOST, NAN, NOT_MEASURED, PAUSE
 from ..intervals import Intervals, complement, covered, union_of
 from ..ranks.membership import ranks_of, wall_ns
 from ..run.analysis import Analysis
 from ..run.facts import Facts
 from ..run.loader_stats import first_later_end, joined, of_training
 from ..run.stall_breakdown import PARTS, UNTOLD
-from ..run.window import Window
+from ..run.window import Window, mean_of
 
 Stamps = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
 
+OF_DEVICE = {
+    "utilisation": ("utilisation_pct", 1.0),
+    "sm": ("sm_active_pct", 1.0),
+    "memory": ("memory_used_bytes", 1e9),
+    "power": ("power_mw", 1e3),
+}
+"""Name of a device's line → (field of its records, how many of the field's unit are one of the line's)."""
 BREAK = 8
 """A stretch without measurements so many times as long as usual breaks a line."""
-
-
-@dataclass(frozen=True)
-class Lanes:
-    """The batches of the loaders that train, in the order they were begun. All arrays are as long as `batches`."""
-
-    batches: Records
-    """BATCH records, with the step that consumed each (`worker_records.of_training`)."""
-    blocked_begin_ns: Stamps
-    blocked_end_ns: Stamps
-    """Head of line: the training waited for this batch while a later one lay finished; equal where it never did."""
-
-
-def lanes_of(batches: Records, window: Window) -> Lanes:
-    """`batches`: as `worker_records.of_training` gives them."""
-    batches = batches[np.argsort(batches["begin_ns"], kind="stable")]
-    place, batch = joined(window.all_steps, batches)
-    begin, end = batches["end_ns"].copy(), batches["end_ns"].copy()
-    held = np.maximum(window.all_steps["fetch_begin_ns"][place], first_later_end(batches)[batch])
-    begin[batch] = np.minimum(held, end[batch])
-    return Lanes(batches, begin, end)
 
 
 @dataclass(frozen=True)
@@ -61,7 +47,12 @@ class Timeline:
     facts: Facts
     parts: dict[str, Intervals]
     """See `part_spans`."""
-    lanes: Lanes
+    batches: Records
+    """BATCH records of the loaders that train, in the order they were begun, each with the step that consumed it
+    (`loader_stats.of_training`)."""
+    blocked_ns: Stamps
+    """Head of line: since when the training waited for each batch while a later one lay finished; the batch's end where
+    it never did."""
     pauses: Records
     events: Records
     device: Records
@@ -93,29 +84,33 @@ def timelines(analysis: Analysis, runs: Sequence[Run], only: Collection[int] | N
     """One for each rank that ran steps, by number. `runs`: those that were analysed; `only`: of several ranks those
     that are wanted."""
     if not analysis.ranks:
-        if analysis.facts is None:
+        run, facts, writer = runs[0], analysis.facts, runs[0].leading_writer()
+        if facts is None or writer is None:
             return []
-        run = runs[0]
-        writer = run.leading_writer()
-        clock = wall_ns(run.info.get("clock"))
-        return [] if writer is None else [_timeline(run, writer, analysis.facts, 0, "", clock)]
-    by_rank = {part.rank: part.analysis for part in analysis.ranks if only is None or part.rank in only}
-    found = []
-    for rank in ranks_of(runs):
-        facts = by_rank[rank.rank].facts if rank.rank in by_rank else None
-        if facts is not None:
-            found.append(_timeline(rank.run, rank.writer, facts, rank.rank, rank.host, rank.wall_ns))
-    return found
+        return [_timeline(run, writer, facts, 0, "", wall_ns(run.info.get("clock")))]
+    wanted = {part.rank: part.analysis.facts for part in analysis.ranks if only is None or part.rank in only}
+    return [
+        _timeline(rank.run, rank.writer, facts, rank.rank, rank.host, rank.wall_ns)
+        for rank in ranks_of(runs)
+        if (facts := wanted.get(rank.rank)) is not None
+    ]
 
 
 def _timeline(run: Run, writer: Writer, facts: Facts, rank: int, host: str, wall: int | None) -> Timeline:
-    window, device, host_samples = facts.window, run.records(DEVICE), run.records(HOST)
+    steps, device, host_samples = facts.window.all_steps, run.records(DEVICE), run.records(HOST)
+    batches = of_training(run.records(BATCH, writer), steps)
+    batches = batches[np.argsort(batches["begin_ns"], kind="stable")]
+    place, batch = joined(steps, batches)
+    blocked_ns = batches["end_ns"].copy()
+    held = np.maximum(steps["fetch_begin_ns"][place], first_later_end(batches)[batch])
+    blocked_ns[batch] = np.minimum(held, blocked_ns[batch])
     return Timeline(
         rank=rank,
         host=host,
         facts=facts,
         parts=part_spans(facts),
-        lanes=lanes_of(of_training(run.records(BATCH, writer), window.all_steps), window),
+        batches=batches,
+        blocked_ns=blocked_ns,
         pauses=run.records(PAUSE, writer),
         events=run.records(EVENT, writer),
         device=device[np.argsort(device["t_ns"], kind="stable")],
@@ -155,18 +150,12 @@ class Bins:
 
 def bins_of(timeline: Timeline, count: int) -> Bins:
     """`count` bins over the window, or one for each nanosecond of a shorter one."""
-    facts, window = timeline.facts, timeline.facts.window
-    edges, parts = parts_of(timeline, count)
-    steps, samples = _pace(window, edges)
-    return Bins(edges, parts, steps, samples if facts.samples_known else None)
-
-
-def parts_of(timeline: Timeline, count: int) -> tuple[Stamps, dict[str, Stamps]]:
-    """Edges and parts of such bins alone."""
     window = timeline.facts.window
     count = max(1, min(count, window.wall_ns))
     edges = window.begin_ns + np.array([window.wall_ns * n // count for n in range(count + 1)], dtype=np.int64)
-    return edges, {part: covered(spans, edges[:-1], edges[1:]) for part, spans in timeline.parts.items()}
+    parts = {part: covered(spans, edges[:-1], edges[1:]) for part, spans in timeline.parts.items()}
+    steps, samples = _pace(window, edges)
+    return Bins(edges, parts, steps, samples if timeline.facts.samples_known else None)
 
 
 def _pace(window: Window, edges: Stamps) -> tuple[Numbers, Numbers]:
@@ -238,32 +227,18 @@ def lines_of(timeline: Timeline, points: int) -> list[TimelineLine]:
         _line("ready", steps["fetch_begin_ns"], measured(steps["queue_ready"]), points),
         _line("capacity", steps["fetch_begin_ns"], measured(steps["queue_capacity"]), points),
     ]
-    host = _within(timeline, timeline.host_samples)
+    host, device = _within(timeline, timeline.host_samples), _within(timeline, timeline.device)
+    for number in np.unique(device["device"]).tolist():
+        looks = device[device["device"] == number]
+        for name, (field, unit) in OF_DEVICE.items():
+            found.append(_line(f"{name}:{number}", looks["t_ns"], measured(looks[field]) / unit, points))
     cpus = timeline.facts.machine_cpus or np.nan
     found += [
-        *_of_devices(timeline, points),
         _line("cpus", *rate(host["t_ns"], measured(host["tree_cpu_ns"])), points),
         _line("budget", host["t_ns"], measured(host["cpus"]) / 1000, points),
         _line("machine", host["t_ns"], measured(host["machine_busy_pct"]) / 100 * cpus, points),
     ]
     return [line for line in found if line.measured]
-
-
-_OF_DEVICE = (
-    ("utilisation", "utilisation_pct", 1.0),
-    ("sm", "sm_active_pct", 1.0),
-    ("memory", "memory_used_bytes", 1e9),
-    ("power", "power_mw", 1e3),
-)
-"""(name of a line, field of a record, of which its unit has so many)"""
-
-
-def _of_devices(timeline: Timeline, points: int) -> Iterator[TimelineLine]:
-    every = _within(timeline, timeline.device)
-    for number in np.unique(every["device"]).tolist():
-        records = every[every["device"] == number]
-        for name, field, unit in _OF_DEVICE:
-            yield _line(f"{name}:{number}", records["t_ns"], measured(records[field]) / unit, points)
 
 
 def downsampled(t_ns: Stamps, values: Numbers, points: int) -> tuple[Stamps, Numbers]:
@@ -306,51 +281,25 @@ def _line(name: str, t_ns: Stamps, values: Numbers, points: int) -> TimelineLine
     return TimelineLine(name, *downsampled(t_ns, values, points), known)
 
 
-@dataclass(frozen=True)
-class SeriesStretch:
-    """Some seconds of a run. `None`: not measured."""
+def stretches(line: Timeline, seconds: float) -> Iterator[tuple[int, dict[str, float], dict[str, float]]]:
+    """Go through the window of a run in stretches of so many seconds, the last of which may be shorter.
 
-    step: int
-    """The last step that began in it."""
-    shares: dict[str, float]
-    """Of the time that was looked at in it, by part; empty where none was."""
-    samples_per_s: float | None
-    utilisation_pct: float | None
-    queue_ready: float | None
-
-
-def stretches(line: Timeline, seconds: float) -> list[SeriesStretch]:
-    """The window of a run in stretches of so many seconds, the last of which may be shorter; those without a step are
-    left out."""
+    Yields (the last step that began in it; shares of the time that was looked at in it, by part, empty where none was;
+    figures by name, NaN where not measured). Stretches without a step are left out.
+    """
     length = max(1, round(seconds * 1e9))
-    begins = np.arange(line.begin_ns, line.end_ns, length, dtype=np.int64)
-    ends = np.minimum(begins + length, line.end_ns)
-    parts = {name: covered(line.parts[name], begins, ends) for name in PARTS if name in line.parts}
-    known = sum(parts.values(), np.zeros(len(begins), dtype=np.int64))
+    edges = np.append(np.arange(line.begin_ns, line.end_ns, length, dtype=np.int64), line.end_ns)
+    parts = {name: covered(spans, edges[:-1], edges[1:]) for name, spans in line.parts.items() if name in PARTS}
+    known = sum(parts.values(), np.zeros(len(edges) - 1, dtype=np.int64))
     steps = line.steps[line.steps["fetch_begin_ns"] >= line.begin_ns]
-    place = (steps["fetch_begin_ns"] - line.begin_ns) // length
-    counts = np.bincount(place, weights=steps["samples"] + steps["skipped_samples"], minlength=len(begins))
-    ready = measured(steps["queue_ready"])
-    looks = (line.device["t_ns"] - line.begin_ns) // length
-    used = measured(line.device["utilisation_pct"])
-    found = []
-    for n in range(len(begins)):
-        here = place == n
-        if not here.any():
-            continue
-        wall_s = (ends[n] - begins[n]) / 1e9
-        found.append(
-            SeriesStretch(
-                step=int(steps["step"][here].max()),
-                shares={name: float(time[n] / known[n]) for name, time in parts.items()} if known[n] else {},
-                samples_per_s=float(counts[n] / wall_s) if line.facts.samples_known else None,
-                utilisation_pct=_mean(used[looks == n]),
-                queue_ready=_mean(ready[here]),
-            )
-        )
-    return found
-
-
-def _mean(values: np.ndarray) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else None
+    begun, looked = ((t_ns - line.begin_ns) // length for t_ns in (steps["fetch_begin_ns"], line.device["t_ns"]))
+    for n in np.unique(begun).tolist():
+        here, looks = steps[begun == n], line.device[looked == n]
+        samples = float((here["samples"] + here["skipped_samples"]).sum())
+        figures = {
+            "samples_per_s": samples / ((edges[n + 1] - edges[n]) / 1e9) if line.facts.samples_known else NAN,
+            "utilisation_pct": mean_of(looks, "utilisation_pct"),
+            "queue_ready": mean_of(here, "queue_ready"),
+        }
+        shares = {name: float(time[n] / known[n]) for name, time in parts.items()} if known[n] else {}
+        yield int(here["step"].max()), shares, figures

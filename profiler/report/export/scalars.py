@@ -54,14 +54,9 @@ def figures_of(folder: Path, every_s: float) -> Iterator[tuple[Values, int]]:
     emulated = (analysis.info.get("device") or {}).get("kind") == "emulated"
     prefix = EMULATED if emulated else PREFIX
     last = 0
-    for each in stretches(lines[0], every_s):
-        values = of_shares(each.shares) | {
-            "samples_per_s": each.samples_per_s,
-            "utilisation_pct": each.utilisation_pct,
-            "queue_ready": each.queue_ready,
-        }
-        last = each.step
-        yield {prefix + name: value for name, value in measured(values).items()}, last
+    for last, shares, figures in stretches(lines[0], every_s):
+        values = measured(of_shares(shares) | figures)
+        yield {prefix + name: value for name, value in values.items()}, last
     yield {f"{prefix}{WHOLE}{name}": value for name, value in of_run(analysis).items()}, last
 
 

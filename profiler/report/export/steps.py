@@ -139,7 +139,7 @@ def _chunks(timelines: Sequence[Timeline], axis: Axis) -> Iterator[Chunk]:
         end = np.concatenate((before, np.minimum(end, window.end_ns)))
         # The place of each step's batch in the lanes; -1 where that is not known.
         places = np.full(len(timeline.steps), -1, dtype=np.int64)
-        step, batch = joined(timeline.steps, timeline.lanes.batches)
+        step, batch = joined(timeline.steps, timeline.batches)
         places[step] = batch
         for first in range(0, len(timeline.steps), ROWS):
             rows = slice(first, first + ROWS)
@@ -185,18 +185,18 @@ def _blamed(timeline: Timeline, begin: Stamps, end: Stamps) -> dict[str, npt.NDA
 
 
 def _of_batch(timeline: Timeline, places: Stamps) -> dict[str, Values]:
-    known, lanes = places >= 0, timeline.lanes
+    known = places >= 0
     if not known.any():
         nothing = np.full(len(places), NAN)
         names = ("making_ms", *_OF_BATCH, "blocked_ms")
         return {"worker": np.full(len(places), NOT_MEASURED), **dict.fromkeys(names, nothing)}
     at = np.where(known, places, 0)
-    batches = lanes.batches[at]
+    batches = timeline.batches[at]
     return {
         "worker": np.where(known & (not timeline.facts.made_in_training), batches["worker"], NOT_MEASURED),
         "making_ms": np.where(known, _between(batches, "begin_ns", "end_ns"), NAN),
         **{name: np.where(known, _ms(batches[field]), NAN) for name, field in _OF_BATCH.items()},
-        "blocked_ms": np.where(known, (lanes.blocked_end_ns[at] - lanes.blocked_begin_ns[at]) / MS, NAN),
+        "blocked_ms": np.where(known, (batches["end_ns"] - timeline.blocked_ns[at]) / MS, NAN),
     }
 
 

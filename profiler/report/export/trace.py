@@ -28,9 +28,9 @@ from ...analyse.run.analysis import Analysis
 from ...analyse.timeline.timeline import Timeline, rate
 from ...errors import WhyidleError
 from ...record.files import plain
-from ...record.reader import Records, measured
+from ...record.reader import Records, measured, with_column
 from ...record.run import Run
-from ...record.schema import BATCH, NOT_MEASURED, PAUSE, SPAN, EventKind, PauseKind, SpanKind
+from ...record.schema import NOT_MEASURED, PAUSE, SPAN, EventKind, PauseKind, SpanKind
 from ...record.stacks import read_names
 from .steps import Axis, axis_of
 
@@ -151,7 +151,7 @@ def trace_of(shown: Sequence[Timeline], analysis: Analysis, runs: Sequence[Run])
         spans = process.run.records(SPAN, process.writer)
         ranks.append(RankTrace(timeline, offset, process, spans))
         high = max(high, int(timeline.steps["step_end_ns"].max()) + offset, timeline.end_ns + offset)
-        records = (timeline.steps, timeline.lanes.batches, timeline.pauses, timeline.events, spans)
+        records = (timeline.steps, timeline.batches, timeline.pauses, timeline.events, spans)
         count += sum(map(len, (*records, *timeline.parts.values())))
     return RunTrace(tuple(ranks), axis, high, count * BYTES, analysis)
 
@@ -381,7 +381,7 @@ class _Scene:
             "batches",
         )
         self._on_device(host if kind == "cpu" else tracks.track(f"{who}device ({title})"))
-        if len(self.timeline.lanes.batches):
+        if len(self.timeline.batches):
             self._flows(host, steps, self._loader(tracks.track(f"{who}loader")))
 
     def add_samples(self, several: bool) -> None:
@@ -567,11 +567,11 @@ class _Scene:
     def _loader(self, pid: int) -> dict[int, tuple[int, int, int, int]]:
         """Add a track for each worker, with the time of each batch, and which batches held up others. By number of the
         step: process, track, begin and end of its batch's slice."""
-        lanes, made = self.timeline.lanes, dict[int, tuple[int, int, int, int]]()
-        begin, end = lanes.batches["begin_ns"], lanes.batches["end_ns"]
+        every, made = self.timeline.batches, dict[int, tuple[int, int, int, int]]()
+        begin, end = every["begin_ns"], every["end_ns"]
         # A batch may be ready long before the step that takes it. Nothing is before the trace's zero.
-        inside = self.covers(begin, end) | np.isin(lanes.batches["step"], self.steps["step"])
-        batches = lanes.batches[inside & (begin != NOT_MEASURED) & (end >= begin) & (end + self.offset_ns >= 0)]
+        inside = self.covers(begin, end) | np.isin(every["step"], self.steps["step"])
+        batches = every[inside & (begin != NOT_MEASURED) & (end >= begin) & (end + self.offset_ns >= 0)]
 
         def label(batch: Any) -> str:
             return "batch" if batch["step"] == NOT_MEASURED else f"batch of step {int(batch['step'])}"
@@ -585,9 +585,7 @@ class _Scene:
             drawn = self._slices(pid, title, mine, SPAN_NS, label, _OF_BATCH, np.ones(len(mine), dtype=bool))
             rows = zip(mine["step"].tolist(), *(each.tolist() for each in drawn), strict=True)
             made |= {step: (pid, tid, low, high) for step, tid, low, high in rows if step != NOT_MEASURED}
-        held = np.zeros(len(lanes.batches), BATCH.dtype)
-        held["begin_ns"], held["end_ns"] = lanes.blocked_begin_ns, lanes.blocked_end_ns
-        held["step"], held["worker"] = lanes.batches["step"], lanes.batches["worker"]
+        held = with_column(every, "begin_ns", self.timeline.blocked_ns)
         self._slices(
             pid,
             "head-of-line blocks",

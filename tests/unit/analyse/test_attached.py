@@ -45,7 +45,7 @@ def test_failed_looks_count_as_running_and_never_as_waiting() -> None:
 
 
 def host(**values: float) -> Sampled:
-    given: dict[str, Any] = {"samples": 9, "host_samples": 9, "device_samples": 9, "cpu_budget": 8.0, "tree_cpus": 2.0}
+    given: dict[str, Any] = {"unseen_end_s": 0.0, "device_unseen_end_s": 0.0, "cpu_budget": 8.0, "tree_cpus": 2.0}
     return Sampled(**given | values)
 
 

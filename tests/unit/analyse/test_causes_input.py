@@ -543,7 +543,7 @@ def test_no_more_is_promised_than_all_workers_make_when_each_is_as_fast_as_alone
 def wasted(run: Facts, rows: list[dict[str, int]], iterable: bool = True) -> WastedSamples:
     usual = {"loader": NOT_MEASURED, "made": 8, "present": 8, "kept": 8}
     contents = records_of(CONTENT, [usual | {"batch": n} | row for n, row in enumerate(rows)])
-    found = wasted_samples_of(run.window, contents, iterable, queued=True)
+    found = wasted_samples_of(run.window, contents, iterable)
     assert found is not None
     return found
 
@@ -602,7 +602,7 @@ def test_batches_that_nothing_is_computed_with_are_passed_over(tmp_path: Path, q
     steps["flags"][::2] &= ~(StepFlag.FORWARD_SEEN | StepFlag.OPTIMIZER)
     for name in ("backward_begin_ns", "optimizer_end_ns"):
         steps[name][::2] = NOT_MEASURED
-    passed = wasted_samples_of(replace(facts.window, steps=steps), NONE, None, queued)
+    passed = wasted_samples_of(replace(facts.window, steps=steps, queued=queued), NONE, None)
     assert passed is not None
     assert passed.passed_over == pytest.approx(0.5, abs=0.02)
 

@@ -23,8 +23,11 @@ PACE = 10 * MS
 NO_EPOCHS = np.zeros(200, dtype=bool)
 
 
+FIRST = np.arange(200) % 20 == 0
+
+
 def shape(waits: Any, first: Any = NO_EPOCHS) -> Shape:
-    return shape_of(np.asarray(waits, dtype=float) * MS, np.asarray(first), PACE)
+    return shape_of(np.asarray(waits, dtype=float) * MS, first, PACE)
 
 
 def at(*steps: int, wait: float = 50.0, count: int = 200) -> Any:
@@ -40,6 +43,9 @@ LITTLE = np.where(np.arange(200) == 50, 5.0, 0.8)
 @pytest.mark.parametrize(
     ("waits", "spread", "words"),
     [
+        # First steps of epochs, unless the others wait too.
+        (np.where(FIRST, 80.0, 0.1), Spread.FIRST_OF_EPOCH, "at the first step of an epoch"),
+        (np.where(FIRST, 80.0, 8.0), Spread.EVERY_STEP, "at every step"),
         (np.zeros(200), Spread.NOWHERE, "at no step"),
         (np.full(200, 0.2), Spread.NOWHERE, "at no step"),
         (np.full(200, 5.0), Spread.EVERY_STEP, "at every step"),
@@ -56,9 +62,10 @@ LITTLE = np.where(np.arange(200) == 50, 5.0, 0.8)
     ],
 )
 def test_waits_of_a_shape_are_told_by_it(waits: Any, spread: Spread, words: str) -> None:
-    found = shape(waits)
+    found = shape(waits, FIRST if waits[0] == 80.0 else NO_EPOCHS)
     assert found.spread is spread
     assert words in found.words
+    assert found.hit == 10 or spread is not Spread.FIRST_OF_EPOCH
 
 
 @given(
@@ -73,14 +80,6 @@ def test_what_returns_at_a_distance_is_told_however_the_rest_varies(
     waits = [long if number % period == offset % period else wait for number, wait in enumerate(noise)]
     found = shape(waits, np.zeros(100, dtype=bool))
     assert (found.spread, found.period) == (Spread.PERIODIC, period)
-
-
-def test_first_steps_of_epochs_are_told_from_the_others() -> None:
-    first = np.arange(200) % 20 == 0
-    found = shape(np.where(first, 80.0, 0.1), first)
-    assert (found.spread, found.hit) == (Spread.FIRST_OF_EPOCH, 10)
-    # Where the others wait too, it is their shape that counts.
-    assert shape(np.where(first, 80.0, 8.0), first).spread is Spread.EVERY_STEP
 
 
 def trace(worker: int, begin: int, end: int, **more: Any) -> Any:

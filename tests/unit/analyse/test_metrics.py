@@ -12,7 +12,7 @@ import pytest
 
 from whyidle.analyse.ranks.figures import figure
 from whyidle.analyse.run.analysis import analyse
-from whyidle.analyse.run.facts import SampleSizes, sample_sizes
+from whyidle.analyse.run.facts import largest_samples
 from whyidle.analyse.run.loader_stats import SlowSample
 from whyidle.analyse.run.metrics import METRICS
 from whyidle.record.run import open_run
@@ -23,13 +23,10 @@ from whyidle.report.export.scalars import of_run as scalars_of_run
 from whyidle.scenarios.planted import MS, Step, train
 
 
-def test_no_two_metrics_share_a_name_or_words() -> None:
+def test_metrics_share_no_names_or_words_and_those_for_prometheus_have_a_sentence_and_a_name_for_loggers() -> None:
     for read in ("name", "label", "logged", "gauge"):
         names = Counter(name for metric in METRICS.values() if (name := getattr(metric, read)))
         assert [name for name, times in names.items() if times > 1] == []
-
-
-def test_what_prometheus_is_told_has_a_sentence_and_a_name_for_loggers() -> None:
     assert [m.name for m in METRICS.values() if m.gauge and not (m.meaning and m.logged)] == []
 
 
@@ -54,13 +51,13 @@ def facts(elements: list[int], samples: list[int], known: bool = True) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("known", "sizes"),
+    ("known", "largest"),
     [
-        (facts([800, 800, 1600, 880], [8] * 4), SampleSizes(True, (71, 3))),  # of padded sequences
-        (facts([800, 800, 300], [8, 8, 3]), SampleSizes(False, ())),  # of images, and a smaller last batch
-        (facts([800, 1600], [8, 8], known=False), SampleSizes(False, ())),
-        (None, SampleSizes(False, ())),
+        (facts([800, 800, 1600, 880], [8] * 4), (71, 3)),  # of padded sequences
+        (facts([800, 800, 300], [8, 8, 3]), None),  # of images, and a smaller last batch
+        (facts([800, 1600], [8, 8], known=False), None),
+        (None, None),
     ],
 )
-def test_samples_that_differ_in_size_are_named_by_the_slowest(known: Any, sizes: SampleSizes) -> None:
-    assert sample_sizes(known) == sizes
+def test_samples_that_differ_in_size_are_named_by_the_slowest(known: Any, largest: tuple[int, ...] | None) -> None:
+    assert largest_samples(known) == largest

@@ -145,8 +145,7 @@ def test_what_is_missing_or_cannot_be_trusted_is_said(
 
 def test_no_sample_at_all_is_no_figure() -> None:
     seen = seen_of(NO_DEVICE, NO_HOST)
-    assert (seen.samples, seen.host_samples, seen.device_samples) == (0, 0, 0)
-    assert all(math.isnan(value) for name, value in vars(seen).items() if not name.endswith("samples"))
+    assert all(map(math.isnan, vars(seen).values()))
 
 
 def with_windows() -> Sampled:
@@ -230,29 +229,33 @@ def looked(run: Path, runs: Seen, waits: Seen, process: int | None = None) -> Pa
     return run
 
 
-def of_looks(run: Path) -> list[str]:
-    return [note for note in analysis_of_run(run).notes if "stack samples" in note]
+def failing(every: int, seen: CallStack = FORWARD) -> Seen:
+    """Sees this, but for every n-th look; the fetch where none fails."""
+    return lambda n, _: FETCHING if not every else seen if n % every else None
 
 
 @pytest.mark.parametrize(
-    ("runs", "waits", "failed"),
-    [(6, 6, ""), (3, 3, "64 of 189 stack samples of the training failed"), (2, 0, "47 of 189")],
+    ("runs", "waits", "process", "failed"),
+    [
+        (failing(6), failing(6), None, ""),
+        (failing(3), failing(3), None, "64 of 189 stack samples of the training failed"),
+        (failing(2), failing(0), None, "47 of 189 stack samples of the training failed"),
+        (
+            lambda n, _: None if n % 2 else DECODING,
+            lambda *_: WAITING,
+            WORKER,
+            "47 of 189 stack samples of the workers",
+        ),
+    ],
 )
 def test_looks_of_which_many_failed_are_told_with_what_that_does_to_shares(
-    trained: Path, runs: int, waits: int, failed: str
+    trained: Path, runs: Seen, waits: Seen, process: int | None, failed: str
 ) -> None:
-    def failing(every: int) -> Seen:
-        return lambda n, _: FETCHING if not every else FORWARD if n % every else None
-
-    notes = "".join(of_looks(looked(trained, failing(runs), failing(waits))))
-    assert failed in notes
-    assert ("running lines take a larger share" in notes) == (failed != "")
-
-
-def test_those_at_workers_are_told_by_themselves(trained: Path) -> None:
-    looked(trained, lambda *_: FORWARD, lambda *_: FETCHING)
-    (note,) = of_looks(looked(trained, lambda n, _: None if n % 2 else DECODING, lambda *_: WAITING, WORKER))
-    assert "47 of 189 stack samples of the workers failed" in note
+    if process is not None:
+        looked(trained, lambda *_: FORWARD, lambda *_: FETCHING)
+    told = [note for note in analysis_of_run(looked(trained, runs, waits, process)).notes if "stack samples" in note]
+    assert failed in "".join(told)
+    assert ["running lines take a larger share" in note for note in told] == [True] * (failed != "")
 
 
 KNOWN, NEW = StepFlag.SHAPE_KNOWN, StepFlag.SHAPE_KNOWN | StepFlag.NEW_SHAPE
@@ -269,28 +272,26 @@ def computes(ms: float = 500, new: bool = True) -> dict[str, float]:
     return {"end": 10 + ms, "gap": 0, "flags": (NEW if new else KNOWN) | ELEMENTS | StepFlag.OPTIMIZER}
 
 
-@pytest.mark.parametrize("together", [2, 4, 16])
+@pytest.mark.parametrize(
+    ("steps", "doubted"),
+    [
+        *((([fetches_only()] * (n - 1) + [computes()]) * (160 // n), True) for n in (2, 4, 16)),
+        # Steps that learn only beyond what tuning explains.
+        ([fetches_only(2.5, learns=True), computes()] * 40, False),
+        ([fetches_only(0.1, learns=True), computes()] * 40, True),
+        # A single one may be anything.
+        ([computes(1, new=False)] * 99 + [computes(5000)], False),
+    ],
+)
 def test_steps_of_which_some_only_fetch_for_others_are_doubted_and_no_cause_is_made_of_them(
-    tmp_path: Path, together: int
+    tmp_path: Path, steps: list[dict[str, float]], doubted: bool
 ) -> None:
-    folder = train_on_cpu(tmp_path / "run", ([fetches_only()] * (together - 1) + [computes()]) * (160 // together))
-    analysis = analysis_of_run(folder)
+    analysis = analysis_of_run(train_on_cpu(tmp_path / "run", steps))
     assert analysis.facts is not None
-    assert "device.shape_churn" not in {finding.cause for finding in analysis.findings}
-    assert "steps compute a 5000th of what the others do" in analysis.facts.doubtful
-    assert analysis.facts.doubtful in analysis.notes
-
-
-def test_steps_that_learn_are_doubted_only_beyond_what_tuning_explains(tmp_path: Path) -> None:
-    for short_ms, doubted in ((2.5, False), (0.1, True)):
-        steps = [fetches_only(short_ms, learns=True), computes()] * 40
-        facts = facts_of_run(train_on_cpu(tmp_path / f"run{short_ms}", steps))
-        assert bool(facts.doubtful) == doubted
-
-
-def test_single_steps_may_be_anything(tmp_path: Path) -> None:
-    steps = [computes(1, new=False)] * 99 + [computes(5000)]
-    assert facts_of_run(train_on_cpu(tmp_path / "run", steps)).doubtful == ""
+    said = analysis.facts.doubtful
+    assert ("steps compute a 5000th of what the others do" in said) == (said in analysis.notes) == doubted
+    assert bool(said) == doubted
+    assert not doubted or "device.shape_churn" not in {finding.cause for finding in analysis.findings}
 
 
 def test_what_the_compiler_took_is_no_reason_to_doubt(tmp_path: Path) -> None:

@@ -9,17 +9,7 @@ import pytest
 from support.crafted import add_events, amend, analysis_of_run, facts_of_run, found
 from support.planted_runs import Making, pooled
 from whyidle.analyse.intervals import intersect
-from whyidle.analyse.run.startup import (
-    COMPILING,
-    EVALUATING,
-    FIRST_FETCH,
-    FIRST_STEP,
-    IMPORTS,
-    SET_UP,
-    SKIPPING,
-    STAGES,
-    Startup,
-)
+from whyidle.analyse.run import startup as before
 from whyidle.record.run import update_run
 from whyidle.record.schema import NOT_MEASURED, EventKind
 from whyidle.report.contract import run as contract
@@ -29,51 +19,39 @@ from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
 S = 1000 * MS
 
 
-def started(
-    folder: Path, before_s: float, imports_s: float, *events: tuple[int, int, int, int], steps: int = 100
-) -> Path:
+def started(folder: Path, before_s: float, imports_s: float, *events: tuple[int, int, int, int]) -> Path:
     """A training whose process began so long before its first fetch, and imported at first for so long."""
     train(folder, [[Step(fetch_ns=2 * MS)] * 100])
     begin = START - round(before_s * S)
     imported = (begin + MS, EventKind.IMPORT, NOT_MEASURED, begin + round(imports_s * S))
-    add_events(
-        folder,
-        [
-            (begin, EventKind.PROCESS_BEGIN, NOT_MEASURED, NOT_MEASURED),
-            *((imported,) if imports_s else ()),
-            (START + 20 * MS, EventKind.IMPORTS_TIMED, NOT_MEASURED, NOT_MEASURED),
-            *events,
-        ],
-    )
+    at = {EventKind.PROCESS_BEGIN: begin, EventKind.IMPORTS_TIMED: START + 20 * MS}
+    known = [(t_ns, kind, NOT_MEASURED, NOT_MEASURED) for kind, t_ns in at.items()]
+    add_events(folder, [*known, *([imported] if imports_s else []), *events])
     return folder
 
 
-def startup(folder: Path) -> Startup:
+def startup(folder: Path) -> before.Startup:
     known = facts_of_run(folder).startup
     assert known is not None
     return known
 
 
 def test_every_instant_before_the_first_step_is_in_one_stage(tmp_path: Path) -> None:
-    known = startup(
-        started(
-            tmp_path / "run",
-            10,
-            4,
-            (START - 3 * S, EventKind.COMPILE, NOT_MEASURED, START - 2 * S),
-            (START - 2 * S, EventKind.BOUNDARY, NOT_MEASURED, START - S),
-            (START - 2 * S, EventKind.EVALUATION, S // 10, START - S),
-        )
+    events = (
+        (START - 3 * S, EventKind.COMPILE, NOT_MEASURED, START - 2 * S),
+        (START - 2 * S, EventKind.BOUNDARY, NOT_MEASURED, START - S),
+        (START - 2 * S, EventKind.EVALUATION, S // 10, START - S),
     )
-    assert sum(known.ns(stage) for stage in STAGES) == known.total_ns
-    stretches = [known.stretches[stage] for stage in STAGES]
+    known = startup(started(tmp_path / "run", 10, 4, *events))
+    assert sum(known.ns(stage) for stage in before.STAGES) == known.total_ns
+    stretches = [known.stretches[stage] for stage in before.STAGES]
     assert all(len(intersect(a, b)) == 0 for n, a in enumerate(stretches) for b in stretches[:n])
-    seconds = {stage: known.ns(stage) / S for stage in STAGES}
-    assert seconds[IMPORTS] == pytest.approx(4)
-    assert seconds[SET_UP] == pytest.approx(4, abs=0.01)
-    assert seconds[COMPILING] == seconds[EVALUATING] == pytest.approx(1)
-    assert seconds[FIRST_FETCH] == pytest.approx(0.002)
-    assert seconds[FIRST_STEP] < 0.02
+    seconds = {stage: known.ns(stage) / S for stage in before.STAGES}
+    assert seconds[before.IMPORTS] == pytest.approx(4)
+    assert seconds[before.SET_UP] == pytest.approx(4, abs=0.01)
+    assert seconds[before.COMPILING] == seconds[before.EVALUATING] == pytest.approx(1)
+    assert seconds[before.FIRST_FETCH] == pytest.approx(0.002)
+    assert seconds[before.FIRST_STEP] < 0.02
     assert known.whole
 
 
@@ -104,26 +82,21 @@ def skipped(folder: Path, spent_fetching: float, first_batch: int) -> dict[str |
 
     amend(folder, later)
     begin = START - 5 * S
-    add_events(
-        folder,
-        [
-            (begin, EventKind.TRAINING_BEGIN, NOT_MEASURED, NOT_MEASURED),
-            (begin, EventKind.BOUNDARY, NOT_MEASURED, START),
-            (begin, EventKind.EVALUATION, round(5 * S * spent_fetching), START),
-        ],
-    )
+    passed = (begin, EventKind.EVALUATION, round(5 * S * spent_fetching), START)
+    kinds = {EventKind.TRAINING_BEGIN: NOT_MEASURED, EventKind.BOUNDARY: START}
+    add_events(folder, [*((begin, kind, NOT_MEASURED, end) for kind, end in kinds.items()), passed])
     return {cause: finding.title for cause, finding in found(folder).items()}
 
 
 @pytest.mark.parametrize(
     ("spent_fetching", "first_batch", "stage"),
-    [(0.99, 250, SKIPPING), (0.99, 0, EVALUATING), (0.3, 250, EVALUATING)],
+    [(0.99, 250, before.SKIPPING), (0.99, 0, before.EVALUATING), (0.3, 250, before.EVALUATING)],
 )
 def test_batches_that_are_fetched_and_not_trained_on_are_told_and_validation_is_no_fault(
     tmp_path: Path, spent_fetching: float, first_batch: int, stage: str
 ) -> None:
     titles = skipped(tmp_path / "run", spent_fetching, first_batch)
-    assert ("250 of them" in titles.get("run.startup", "")) == ("run.startup" in titles) == (stage == SKIPPING)
+    assert ("250 of them" in titles.get("run.startup", "")) == ("run.startup" in titles) == (stage == before.SKIPPING)
     assert startup(tmp_path / "run").ns(stage) == pytest.approx(5 * S)
 
 
@@ -134,7 +107,7 @@ def test_of_the_first_fetch_what_making_its_batch_takes_longer_is_the_programs_o
     plan = [Step(fetch_ns=5 * MS)] * 100
     pooled(tmp_path / "starting", [plan], PlantedWorkers(1, 2, start_ns=8 * S), Making())
     assert "run.startup" not in found(tmp_path / "starting")
-    assert startup(tmp_path / "starting").ns(FIRST_FETCH) >= 8 * S
+    assert startup(tmp_path / "starting").ns(before.FIRST_FETCH) >= 8 * S
 
 
 def test_set_up_that_may_be_imports_is_no_finding(tmp_path: Path) -> None:
@@ -142,7 +115,7 @@ def test_set_up_that_may_be_imports_is_no_finding(tmp_path: Path) -> None:
     train(tmp_path / "run", [[Step(fetch_ns=2 * MS)] * 100])
     update_run(tmp_path / "run", {"trial": None})
     add_events(tmp_path / "run", [(START - 5 * S, EventKind.TRAINING_BEGIN, NOT_MEASURED, NOT_MEASURED)])
-    assert startup(tmp_path / "run").ns(SET_UP) == pytest.approx(5 * S)
+    assert startup(tmp_path / "run").ns(before.SET_UP) == pytest.approx(5 * S)
     assert "run.startup" not in found(tmp_path / "run")
 
 

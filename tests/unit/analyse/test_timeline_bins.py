@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.crafted import amend, train_on_cpu
 from support.long_run import make
+from support.trainings import Training, trainings
 from whyidle.analyse.intervals import total
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import UNTOLD
@@ -21,17 +21,6 @@ from whyidle.record.reader import measured
 from whyidle.record.run import open_run
 from whyidle.record.schema import NOT_MEASURED
 from whyidle.scenarios.planted import MS, Step, train
-
-lengths = st.integers(0, 30 * MS)
-planned = st.builds(
-    Step,
-    fetch_ns=lengths,
-    compute_ns=st.integers(1, 30 * MS),
-    host_ns=lengths,
-    copy_bytes=st.integers(0, 10**7),
-    sync=st.booleans(),
-    boundary_ns=st.sampled_from((0, 0, 0, 50 * MS)),
-)
 
 
 def timeline_of(folder: Path) -> Timeline:
@@ -46,11 +35,13 @@ def hours(tmp_path_factory: pytest.TempPathFactory) -> Timeline:
     return timeline_of(make(tmp_path_factory.mktemp("long") / "run", hours=0.2, bad_every=9_000))
 
 
-@given(epochs=st.lists(st.lists(planned, min_size=2, max_size=25), min_size=1, max_size=3), count=st.integers(1, 300))
-def test_the_bins_of_a_part_sum_to_its_time_to_the_nanosecond(epochs: list[list[Step]], count: int) -> None:
-    with TemporaryDirectory() as folder:
-        train(Path(folder) / "run", epochs)
-        timeline = timeline_of(Path(folder) / "run")
+@settings(suppress_health_check=[HealthCheck.data_too_large])
+@given(training=trainings(), count=st.integers(1, 300))
+def test_the_bins_of_a_part_sum_to_its_time_to_the_nanosecond(
+    tmp_path_factory: pytest.TempPathFactory, training: Training, count: int
+) -> None:
+    epochs, workers, spec = training
+    timeline = timeline_of(train(tmp_path_factory.mktemp("bins") / "run", epochs, workers=workers, spec=spec).folder)
     facts, bins = timeline.facts, bins_of(timeline, count)
     assert (bins.edges_ns[0], bins.edges_ns[-1]) == (facts.window.begin_ns, facts.window.end_ns)
     for part, amounts in bins.parts.items():

@@ -68,55 +68,36 @@ def test_what_grows_is_told_with_how_fast_from_when_and_what_it_cost(tmp_path: P
 
 
 NOISE = np.random.default_rng(3).exponential(4.0, STEPS)
+NO_GROWTH = {FLAT, FALLS}
 
 
 @pytest.mark.parametrize(
-    ("ms", "slope"), [(lambda n: n * 0.3 if n % 10 == 9 else 0, 30), (lambda n: NOISE[n] + n * 0.1, 100)]
+    ("part", "shapes", "slope", "epochs"),
+    [
+        # At every tenth step, through noise, and from epoch to epoch.
+        ("host", {GROWS}, pytest.approx(30, rel=0.1), [worked(lambda n: n * 0.3 if n % 10 == 9 else 0)]),
+        ("host", {GROWS}, pytest.approx(100, rel=0.5), [worked(lambda n: NOISE[n] + n * 0.1)]),
+        ("host", {GROWS}, pytest.approx(100, rel=0.5), [worked(lambda n, e=e: 7 * e + n * 0.1, 70) for e in range(3)]),  # type: ignore[misc]
+        ("host", {FALLS}, pytest.approx(-100, rel=0.1), [worked(lambda n: 20 - n * 0.1)]),
+        (TOTAL, {FALLS}, pytest.approx(-100, rel=0.1), [worked(lambda n: 20 - n * 0.1)]),
+        # Even, noise, at every tenth step, rare, in waves.
+        (TOTAL, NO_GROWTH, None, [worked(lambda n: 0)]),
+        ("host", NO_GROWTH, None, [worked(lambda n: NOISE[n])]),
+        ("host", NO_GROWTH, None, [worked(lambda n: 30 if n % 10 == 9 else 0)]),
+        ("host", NO_GROWTH, None, [worked(lambda n: 200 if n in (150, 170, 190) else 0)]),
+        ("host", NO_GROWTH, None, [worked(lambda n: 5 * np.sin(n / 20) + 5)]),
+        # Epochs that are sorted in themselves, and epochs of different kinds.
+        ("host", {*NO_GROWTH, RISES}, None, [worked(lambda n: n * 0.2, 100)] * 3),
+        ("compute", {*NO_GROWTH, RISES}, None, [[Step(sync=True, compute_ns=ms * MS)] * 60 for ms in (10, 14, 20)]),
+    ],
 )
-def test_growth_is_seen_at_every_tenth_step_and_through_noise(
-    tmp_path: Path, ms: Callable[[int], float], slope: float
+def test_what_rises_all_along_grows_and_nothing_else_does(
+    tmp_path: Path, part: str, shapes: set[str], slope: object, epochs: list[list[Step]]
 ) -> None:
-    host = trends(tmp_path / "run", worked(ms))["host"]
-    assert host.shape == GROWS
-    assert host.slope.low <= slope <= host.slope.high
-    assert host.slope.value == pytest.approx(slope, rel=0.1 if slope == 30 else 0.5)
-
-
-@pytest.mark.parametrize(
-    "ms",
-    [
-        lambda n: 0,
-        lambda n: NOISE[n],
-        lambda n: 30 if n % 10 == 9 else 0,
-        lambda n: 200 if n in (150, 170, 190) else 0,
-        lambda n: 5 * np.sin(n / 20) + 5,
-    ],
-    ids=["even", "noise", "every tenth", "rare", "waves"],
-)
-def test_what_does_not_rise_all_along_is_no_growth(tmp_path: Path, ms: Callable[[int], float]) -> None:
-    assert {each.shape for each in trends(tmp_path / "run", worked(ms)).values()} <= {FLAT, FALLS}
-    assert "run.slowing" not in found(tmp_path / "run")
-
-
-def test_what_gets_faster_falls(tmp_path: Path) -> None:
-    known = trends(tmp_path / "run", worked(lambda n: 20 - n * 0.1))
-    assert known["host"].shape == known[TOTAL].shape == FALLS
-
-
-@pytest.mark.parametrize(
-    ("part", "epochs"),
-    [
-        ("host", [worked(lambda n: n * 0.2, 100)] * 3),  # sorted in each
-        ("compute", [[Step(sync=True, compute_ns=ms * MS)] * 60 for ms in (10, 14, 20)]),  # of different kinds
-    ],
-)
-def test_epochs_that_differ_are_no_growth(tmp_path: Path, part: str, epochs: list[list[Step]]) -> None:
-    assert trends(tmp_path / "run", *epochs)[part].grown is None
-
-
-def test_growth_goes_on_from_epoch_to_epoch(tmp_path: Path) -> None:
-    known = trends(tmp_path / "run", *(worked(lambda n, e=e: (70 * e + n) * 0.1, 70) for e in range(3)))  # type: ignore[misc]
-    assert known["host"].shape == GROWS
+    seen = trends(tmp_path / "run", *epochs)[part]
+    assert seen.shape in shapes
+    assert (seen.grown is not None) == ("run.slowing" in found(tmp_path / "run")) == (shapes == {GROWS})
+    assert slope is None or seen.slope.value == slope
 
 
 def test_larger_batches_explain_why_steps_take_longer(tmp_path: Path) -> None:

@@ -31,18 +31,7 @@ from whyidle.analyse.run.resource_usage import WorkerDeath, deaths_of, said_of
 from whyidle.analyse.run.window import Window
 from whyidle.record.reader import Records
 from whyidle.record.run import open_run
-from whyidle.record.schema import (
-    BATCH,
-    CONTENT,
-    EVENT,
-    HOST,
-    MEMORY,
-    NOT_MEASURED,
-    STEP,
-    EventKind,
-    Kind,
-    MemoryLimitOf,
-)
+from whyidle.record.schema import BATCH, CONTENT, EVENT, HOST, MEMORY, NOT_MEASURED, STEP, EventKind, MemoryLimitOf
 from whyidle.report.contract.run import report
 from whyidle.report.documents.run import run_document
 from whyidle.report.page.run_page import page
@@ -54,14 +43,9 @@ PASS = 1 << 32
 
 def steps(*fetches: tuple[int, int, int, int]) -> Records:
     """(loader, batch, fetch begin, fetch end in ms)"""
-    return records_of(
-        STEP,
-        [
-            {"skipped": 0, "step": number, "loader": loader, "batch": batch, "step_end_ns": (end + 1) * MS}
-            | {"fetch_begin_ns": begin * MS, "fetch_end_ns": end * MS}
-            for number, (loader, batch, begin, end) in enumerate(fetches)
-        ],
-    )
+    names = ("step", "loader", "batch", "fetch_begin_ns", "fetch_end_ns", "step_end_ns")
+    told = ((n, of, batch, begin * MS, end * MS, (end + 1) * MS) for n, (of, batch, begin, end) in enumerate(fetches))
+    return records_of(STEP, [{"skipped": 0} | dict(zip(names, row, strict=True)) for row in told])
 
 
 def batch(loader: int, number: int, begin: float, end: float, worker: int = 0, **more: int) -> dict[str, Any]:
@@ -73,7 +57,7 @@ def loader(recorded: Records, end_ms: int, *batches: dict[str, Any]) -> LoaderSt
     return loader_of(window(recorded, end_ms), of_training(rows(BATCH, *batches), recorded))
 
 
-def rows(kind: Kind, *told: dict[str, Any]) -> Records:
+def rows(kind: Any, *told: dict[str, Any]) -> Records:
     return records_of(kind, told)
 
 
@@ -176,13 +160,13 @@ def test_batches_that_workers_did_not_record_count_for_how_evenly_they_are_divid
 
 
 def test_what_batches_consist_of_is_the_mean_of_those_of_the_loaders_that_train() -> None:
-    held = {"tensors": 1200, "tensor_bytes": 57_600, "objects": 4, "object_bytes": 100}
+    held = {"loader": 1, "tensors": 1200, "tensor_bytes": 57_600, "objects": 4, "object_bytes": 100}
     contents = rows(
         CONTENT,
-        {"loader": 1} | held,
-        {"loader": 1} | held | {"tensors": 1206},
-        {"loader": 2} | held | {"tensors": 1},  # a validation's
-        {"loader": 1},  # recorded before that was counted, or too large
+        held,
+        held | {"tensors": 1206},
+        held | {"loader": 2, "tensors": 1},  # a validation's
+        {"loader": 1},  # too large
     )
     told = handed_over_of(contents, steps((1, 0, 0, 1)))
     assert told == HandedOver(1203, 57_600, 4)
@@ -257,12 +241,8 @@ def test_it_is_said_in_a_sentence_with_how_many_followed() -> None:
     assert said_of((one,)).startswith("Worker 1 (process 4711) was killed by SIGKILL 12 s after the training began: ")
     assert said_of((one, one, one)).endswith(" 2 more died with it or later.")
     assert died(3).said.startswith("worker 1 (process 4711) ended with exit code 3 12 s after")
-    assert (died(-9).signal, died(3).signal, died(None).signal, died(-99).signal) == (
-        "SIGKILL",
-        None,
-        None,
-        "signal 99",
-    )
+    signals = {-9: "SIGKILL", 3: None, None: None, -99: "signal 99"}
+    assert {code: died(code).signal for code in signals} == signals
 
 
 def test_report_json_and_live_view_say_it(tmp_path: Path) -> None:
