@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from heapq import heappop, heappush
 from math import inf
 
@@ -108,18 +109,16 @@ class Replay:
         self.now = 0.0
         self._clocks = [0.0] * 4
         self._main_due = inf
-        """When the training process goes on, by its clock."""
-        self._waits = self._starved = False
-        """Whether it waits for workers; other than for the first batch of an epoch."""
-        self._due: list[list[tuple[float, int, int]]] = [[], [], []]
-        """Workers at each part of making a batch: (when they will be through, by its clock; worker;
-        batch)."""
+        """When the training process goes on, by its clock; never while it waits for workers."""
+        self._due: list[list[tuple[float, int]]] = [[], [], []]
+        """Workers at each part of making a batch: (when they will be through, by its clock; worker)."""
         cpu = workload.cpu_ns + workload.sharing_ns if workers else workload.cpu_ns
         self._making = [workload.read_ns.tolist(), workload.wait_ns.tolist(), cpu.tolist()]
         self._host = workload.host_ns.tolist()
         self._device = None if workload.device_ns is None else workload.device_ns.tolist()
         self._index_queues: list[deque[int]] = [deque() for _ in range(workers)]
-        self._busy = [False] * workers
+        self._workers = [self._worker_loop(worker) for worker in range(workers)]
+        self._idle = set(range(workers))
         self._num_tasks = [0] * workers
         """Batches of each worker that were ordered and not handed over."""
         self._result_queue: deque[tuple[int, int, float]] = deque()
@@ -213,7 +212,6 @@ class Replay:
                 worker = self._aside.pop(step)
                 break
             if not self._result_queue:
-                self._waits, self._starved = True, step + self._epoch != self._epoch_end
                 yield inf, 0.0
             elif (arrives := self._result_queue[0][2]) > self.now:
                 yield self._sleeps(arrives)
@@ -249,8 +247,8 @@ class Replay:
         self._num_tasks[worker] += 1
         self._index_queues[worker].append(self._send_idx)
         self._send_idx += 1
-        if not self._busy[worker]:
-            self._worker_loop(worker)
+        if worker in self._idle:
+            next(self._workers[worker])
 
     def _works(self, takes: float, cpus: float) -> Act:
         return self._clocks[MAIN] + takes, cpus
@@ -258,92 +256,81 @@ class Replay:
     def _sleeps(self, until: float) -> Act:
         return self._clocks[MAIN] + max(0.0, until - self.now), 0.0
 
-    # A worker
-
-    def _worker_loop(self, worker: int, batch: int = -1, part: int = READ) -> None:
-        """`_worker_loop`, from that part of making a batch on until there is something that takes
-        time."""
-        queue = self._index_queues[worker]
+    def _worker_loop(self, worker: int) -> Iterator[None]:
+        """`_worker_loop`: goes on whenever what it is at is through, or there is a batch for it."""
+        queue, load = self._index_queues[worker], self.workload
         while True:
-            if batch < 0:
-                self._busy[worker] = bool(queue)
-                if not queue:
-                    return
-                batch, part = queue.popleft(), READ
-            for clock in range(part, MAIN):
-                takes = self._making[clock][batch % len(self._making[clock])]
-                if takes > 0:
-                    heappush(self._due[clock], (self._clocks[clock] + takes, worker, batch))
-                    return
+            while not queue:
+                self._idle.add(worker)
+                yield
+            self._idle.discard(worker)
+            batch = queue.popleft()
+            for clock, times in enumerate(self._making):
+                if (takes := times[batch % len(times)]) > 0:
+                    heappush(self._due[clock], (self._clocks[clock] + takes, worker))
+                    yield
             # A worker that goes on with its next batch is in the way of its thread that sends this
             # one.
-            delay = self.workload.delay_ns if queue else 0.0
-            arrives = self.now + self.workload.latency_ns + delay
+            arrives = self.now + load.latency_ns + (load.delay_ns if queue else 0.0)
             self._result_queue.append((batch, worker, arrives))
-            if self._waits:
-                self._waits = self._starved = False
+            if self._main_due == inf:
                 self._main_due, _ = self._sleeps(arrives)
-            batch = -1
-
-    # The machine
-
-    def _speeds(self, reading: int, computing: int, demand: float) -> tuple[float, float, float]:
-        """Speeds of the clocks of readers, of workers that compute and of the training, which uses
-        so many CPUs."""
-        load = self.workload
-        share = min(1.0, load.cpus / max(computing + demand, 1e-9))
-        storage = min(1.0, (load.storage_parallel or inf) / max(reading, 1e-9))
-        # Only what the training computes is slowed: one that sleeps, or waits for its device, does
-        # so in time.
-        part = min(1.0, demand)
-        return storage, share / (1 + load.contention * max(computing - 1, 0)), 1 / (part / share + 1 - part)
 
     def _run(self) -> None:
         """Go from event to event: what is due first, by the clock it runs by, and at its present
         speed."""
-        speeds: dict[tuple[int, int, float], tuple[float, float, float]] = {}
+        load, clocks, workers = self.workload, self._clocks, self.loader.num_workers
         reads, waits, computes = self._due
-        clocks, workers = self._clocks, self.loader.num_workers
-        events = MOST_EVENTS * (self.steps + self.loader.outstanding + 1)
-        for due, demand in self._train():
-            self._main_due, goes_on = due, False
-            while not goes_on:
-                reading, computing = len(reads), len(computes)
-                key = reading, computing, demand
-                if key not in speeds:
-                    speeds[key] = self._speeds(*key)
-                read_speed, cpu_speed, main_speed = speeds[key]
-                passes, part = inf, MAIN
-                # Where several workers are through at the same instant they come one after the
-                # other.
-                if waits:
-                    passes, part = waits[0][0] - self.now, WAIT
-                if reads and (until := (reads[0][0] - clocks[READ]) / read_speed) < passes:
-                    passes, part = until, READ
-                if computes and (until := (computes[0][0] - clocks[CPU]) / cpu_speed) < passes:
-                    passes, part = until, CPU
-                until = (self._main_due - clocks[MAIN]) / main_speed
-                goes_on = until <= passes
-                if until < passes:
-                    passes, part = until, MAIN
-                self.now += passes
-                clocks[WAIT] = self.now
-                clocks[READ] += read_speed * passes
-                clocks[CPU] += cpu_speed * passes
-                clocks[MAIN] += main_speed * passes
-                if self._starved:
-                    lost = passes / workers
-                    slow, slowed = lost * computing * (1 - cpu_speed), lost * reading * (1 - read_speed)
-                    idle = lost * (workers - (len(waits) + reading + computing))
-                    self.lost[Binding.CPU] += slow
-                    self.lost[Binding.STORAGE] += slowed
-                    self.lost[Binding.ORDER] += idle
-                    self.lost[Binding.WORKERS] += lost * workers - slow - slowed - idle
-                elif demand:
-                    self.lost[Binding.CPU] += passes * (1 - main_speed)
-                if part != MAIN:
-                    _, worker, batch = heappop(self._due[part])
-                    self._worker_loop(worker, batch, part + 1)
-                events -= 1
-                if events < 0:
-                    raise ArithmeticError("no end after so many events")
+
+        @cache
+        def speeds(reading: int, computing: int, demand: float) -> tuple[float, float, float]:
+            """Speeds of readers, of workers that compute and of the training, which uses so many
+            CPUs."""
+            share = min(1.0, load.cpus / max(computing + demand, 1e-9))
+            storage = min(1.0, (load.storage_parallel or inf) / max(reading, 1e-9))
+            # Only what the training computes is slowed: one that sleeps, or waits for its device,
+            # does so in time.
+            part = min(1.0, demand)
+            contended = share / (1 + load.contention * max(computing - 1, 0))
+            return storage, contended, 1 / (part / share + 1 - part)
+
+        training = self._train()
+        self._main_due, demand = next(training)
+        for _ in range(MOST_EVENTS * (self.steps + self.loader.outstanding + 1)):
+            reading, computing = len(reads), len(computes)
+            read_speed, cpu_speed, main_speed = speeds(reading, computing, demand)
+            passes, part = inf, MAIN
+            # Where several workers are through at the same instant they come one after the other.
+            if waits:
+                passes, part = waits[0][0] - self.now, WAIT
+            if reads and (until := (reads[0][0] - clocks[READ]) / read_speed) < passes:
+                passes, part = until, READ
+            if computes and (until := (computes[0][0] - clocks[CPU]) / cpu_speed) < passes:
+                passes, part = until, CPU
+            until = (self._main_due - clocks[MAIN]) / main_speed
+            goes_on = until <= passes
+            if until < passes:
+                passes, part = until, MAIN
+            self.now += passes
+            clocks[WAIT] = self.now
+            clocks[READ] += read_speed * passes
+            clocks[CPU] += cpu_speed * passes
+            clocks[MAIN] += main_speed * passes
+            if demand:
+                self.lost[Binding.CPU] += passes * (1 - main_speed)
+            elif self._main_due == inf and len(self.stalls) + self._epoch != self._epoch_end:
+                # It waits, and not for the first batch of an epoch.
+                lost = passes / workers
+                slow, slowed = lost * computing * (1 - cpu_speed), lost * reading * (1 - read_speed)
+                idle = lost * (workers - (len(waits) + reading + computing))
+                self.lost[Binding.CPU] += slow
+                self.lost[Binding.STORAGE] += slowed
+                self.lost[Binding.ORDER] += idle
+                self.lost[Binding.WORKERS] += lost * workers - slow - slowed - idle
+            if part != MAIN:
+                next(self._workers[heappop(self._due[part])[1]])
+            if goes_on:
+                if (act := next(training, None)) is None:
+                    return
+                self._main_due, demand = act
+        raise ArithmeticError("no end after so many events")
