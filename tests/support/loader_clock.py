@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from whyidle.analyse.predict.workload import Times, Workload
+from whyidle.analyse.predict.replay import Times, Workload
 from whyidle.record.tuning import LoaderSettings
 
 MS = 1e6

@@ -14,7 +14,8 @@ from math import exp
 import numpy as np
 
 from support.loader_clock import Made, Spec, Times, simulate
-from whyidle.analyse.predict.workload import Binding, Prediction
+from whyidle.analyse.predict.predict import Prediction
+from whyidle.analyse.predict.replay import Binding
 from whyidle.record.tuning import Block, LoaderSettings
 from whyidle.tune.standing import SearchPlan
 from whyidle.tune.training import BenchEnded, TrialFailed

@@ -17,9 +17,8 @@ from ..run.loader_stats import of_training, within
 from ..run.stall_breakdown import rises
 from ..run.window import lasting, measured_or, under_way
 from ..shares import MOSTLY
-from .advice import Advice
-from .predict import Assumed
-from .workload import Times, Workload
+from .predict import Advice, Assumed
+from .replay import Times, Workload
 
 LEAST_BATCHES = 20
 """Recorded batches, and steps, that a replay draws its times from, at least."""

@@ -131,7 +131,7 @@ def test_runs_without_samples_are_left_out(tmp_path: Path, told: int) -> None:
 
 
 def measured(size: int, number: int | None, compute: float, input_: float) -> RunTerms:
-    return RunTerms(size, number, {"compute": compute, "input": input_, TOTAL: compute + input_})
+    return size, number, {"compute": compute, "input": input_, TOTAL: compute + input_}
 
 
 def rounds(*sizes: int, of: int = 3) -> list[RunTerms]:
@@ -161,7 +161,7 @@ def test_what_a_round_does_to_all_runs_is_not_taken_for_noise() -> None:
         for number in range(3)
         for size in (8, 16, 32)
     ]
-    apart = SweepFit([RunTerms(run.size, None, run.terms) for run in runs])
+    apart = SweepFit([(size, None, terms) for size, _, terms in runs])
     fit = SweepFit(runs)
     assert fit.noise < 0.03 < 0.08 < apart.noise
     assert fit.change(8, 32, TOTAL).value == pytest.approx(apart.change(8, 32, TOTAL).value)
@@ -203,7 +203,7 @@ def test_sweeps_in_which_nothing_changed_are_seldom_called_slower(sizes: tuple[i
             for size in sizes:
                 pace = drift[n] + source.normal(0, 0.08)
                 terms = dict.fromkeys(PARTS, 0.0) | {"compute": 60 * pace, "input": 40 * pace, TOTAL: 100 * pace}
-                runs.append(RunTerms(size, n, terms))
+                runs.append((size, n, terms))
         fit = SweepFit(runs)
         fastest = min(sizes[:-1], key=lambda size: fit.at(size, TOTAL).value)
         alarms += Compared(fit, fastest, sizes[-1], [], []).slower

@@ -17,9 +17,8 @@ from support.loader_clock import SPECS, Spec, recorded, simulate
 from support.planted_runs import Making, hosted, pooled
 from whyidle.analyse.causes.diagnosis import findings_of
 from whyidle.analyse.causes.finding import Finding
-from whyidle.analyse.predict.advice import MOST_OFF, Advice, VanishedWork, prefetch_needed, without
-from whyidle.analyse.predict.predict import predict
-from whyidle.analyse.predict.workload import Workload
+from whyidle.analyse.predict.predict import MOST_OFF, Advice, VanishedWork, predict, prefetch_needed, without
+from whyidle.analyse.predict.replay import Workload
 from whyidle.analyse.run.analysis import analyse
 from whyidle.record.run import open_run
 from whyidle.record.tuning import LoaderSettings

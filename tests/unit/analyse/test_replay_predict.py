@@ -9,7 +9,7 @@ import pytest
 
 from support.loader_clock import MS, SPECS, Spec, recorded, simulate
 from whyidle.analyse.predict.predict import predict
-from whyidle.analyse.predict.workload import Binding
+from whyidle.analyse.predict.replay import Binding
 from whyidle.record.tuning import LoaderSettings
 
 GIB = 1 << 30
