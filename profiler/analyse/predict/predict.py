@@ -169,7 +169,7 @@ def _doubts(workload: Workload) -> tuple[dict[str, Any], dict[str, Any]]:
         low["contention"] = max(workload.contention, Assumed.contention(Assumed.MOST_CONTENTION, workload.cpus))
         high["contention"] = 0.0
     reading, making = float(workload.read_ns.mean()), float(workload.making_ns.mean())
-    if workload.storage_parallel is None and reading > 0.01 * making:
+    if workload.storage_parallel == math.inf and reading > 0.01 * making:
         low["storage_parallel"] = max(1.0, max(1, workload.settings.num_workers) * reading / making)
     return low, high
 
@@ -227,8 +227,7 @@ class VanishedWork:
 
     def times(self, share: float) -> VanishedWork:
         """Take that share of the work."""
-        less: dict[str, float] = {name: share * value for name, value in vars(self).items() if name != "moved"}
-        return VanishedWork(**less, moved=self.moved)
+        return replace(self, **{name: share * value for name, value in vars(self).items() if name != "moved"})
 
 
 def without(workload: Workload, gone: VanishedWork, quicker: float = 0.0) -> Workload:

@@ -103,9 +103,9 @@ class Workload:
     share."""
     cpus: float = 1.0
     """CPUs that the job may use, affinity and quota counted."""
-    storage_parallel: float | None = None
-    """Readers at full speed at a time, beyond which reads slow each other; `None`: no limit
-    seen."""
+    storage_parallel: float = inf
+    """Readers at full speed at a time, beyond which reads slow each other; infinite where no limit
+    was seen."""
     memory_bytes: int | None = None
     """Memory that was still to be had beside the recorded workers; `None`: not known, as of the
     next two."""
@@ -298,7 +298,7 @@ class Replay:
         """`_SingleProcessDataLoaderIter._next_data`."""
         read, wait, cpu = (part[step % len(part)] for part in self._making)
         yield self._works(self.workload.drawing_ns, 1.0)
-        yield self._sleeps(self.now + read / min(1.0, self.workload.storage_parallel or 1.0) + wait)
+        yield self._sleeps(self.now + read / min(1.0, self.workload.storage_parallel) + wait)
         yield self._works(cpu, 1.0)
 
     def _next_data(self, step: int) -> Iterator[Act]:
@@ -385,7 +385,7 @@ class Replay:
             """Speeds of readers, of workers that compute and of the training, which uses so many
             CPUs."""
             share = min(1.0, load.cpus / max(computing + demand, 1e-9))
-            storage = min(1.0, (load.storage_parallel or inf) / max(reading, 1e-9))
+            storage = min(1.0, load.storage_parallel / max(reading, 1e-9))
             # Only what the training computes is slowed: one that sleeps, or waits for its device,
             # does so in time.
             part = min(1.0, demand)

@@ -96,7 +96,7 @@ def test_a_handoff_nobody_measured_widens_the_interval_where_there_are_workers()
 
 def test_reads_beyond_the_recorded_ones_may_slow_each_other() -> None:
     workload = recorded(SPECS["throttled"], settings=LoaderSettings(2, 2))
-    workload = replace(workload, storage_parallel=None)
+    workload = replace(workload, storage_parallel=np.inf)
     two, eight = predict(workload, [LoaderSettings(2, 2), LoaderSettings(8, 2)])
     assert np.log(two.samples_per_s / two.low) < 0.22
     assert eight.low <= truth(SPECS["throttled"], eight.settings) <= eight.high
