@@ -185,10 +185,13 @@ def plan(request: FaultRequest) -> Matrix:
         PlannedCell(
             name=case.name,
             title=case.name,
-            pipeline="workers" if case.plan.loader.workers else "naive",
-            batch_size=case.plan.loader.batch,
+            cell=Cell(
+                "workers" if case.plan.loader.workers else "naive",
+                case.plan.loader.batch,
+                "skipped" if (why := unmet(case.needs)) else PENDING,
+                why,
+            ),
             trial=partial(_trial, request, case),
-            unmet=unmet(case.needs),
             stacks=StackOptions() if case.stacks else NO_STACKS,
         )
         for case in chosen

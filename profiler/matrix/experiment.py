@@ -13,11 +13,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analyse.cells.comparison import place
+from ..analyse.cells.comparison import Cell, place
 from ..capture.cpu_budget import cpu_budget
 from ..errors import MissingExtra, WhyidleError
 from .ceilings import ceilings
-from .matrix import Budget, Matrix, PlannedCell, free_folder
+from .matrix import PENDING, Budget, Matrix, PlannedCell, free_folder
 from .trial import TrialTarget
 
 if TYPE_CHECKING:
@@ -366,14 +366,13 @@ def _cells(
     def planned(variant: Variant) -> PlannedCell:
         # Where it stands on the axes in which cells differ.
         words = [said for name in varying if (said := place(name, getattr(variant, name)))]
+        unmet, size = why_not(variant), variant.batch_size
+        status = PENDING if unmet is None else "skipped"
         return PlannedCell(
-            name=re.sub(r"[^\w.+-]+", "-", "-".join([*words, variant.pipeline, f"b{variant.batch_size}"])),
-            title=", ".join(dict.fromkeys([*words, variant.pipeline, f"batch {variant.batch_size}"])),
-            pipeline=variant.pipeline,
-            batch_size=variant.batch_size,
+            name=re.sub(r"[^\w.+-]+", "-", "-".join([*words, variant.pipeline, f"b{size}"])),
+            title=", ".join(dict.fromkeys([*words, variant.pipeline, f"batch {size}"])),
+            cell=Cell(variant.pipeline, size, status, unmet, axes=axes(variant)),
             trial=partial(trial, variant),
-            axes=axes(variant),
-            unmet=why_not(variant),
             first=variant.pipeline in (asked.first or ()),
         )
 

@@ -57,15 +57,10 @@ class PlannedCell:
     """Beginning of the names of its run folders; no two cells have the same."""
     title: str
     """Name for people."""
-    pipeline: str
-    """Its loader, or what tells it from others of its batch size where loaders are not compared."""
-    batch_size: int
+    cell: Cell
+    """As the table has it: `pending`, or `skipped` with the reason where it cannot run here."""
     trial: Callable[[int, Path], tuple[Any, dict[str, Any]]]
     """From a round and the run folder: what the training is given, and the description for run.json."""
-    axes: dict[str, Any] = field(default_factory=dict)
-    """See `record.comparison.CellRecord`."""
-    unmet: str | None = None
-    """Why it cannot run here, which leaves it out; `None` where it can."""
     first: bool = False
     """Whether all its rounds come before those of cells that are not."""
     stacks: StackOptions = NO_STACKS
@@ -133,10 +128,7 @@ class Matrix:
     """Called with the setting before the first run of each round, while nothing runs."""
 
     def __post_init__(self) -> None:
-        self.cells = [
-            Cell(p.pipeline, p.batch_size, PENDING if p.unmet is None else "skipped", p.unmet, axes=p.axes)
-            for p in self.planned
-        ]
+        self.cells = [each.cell for each in self.planned]
         """In the order in which they are planned. `status` is `pending` before the first run."""
 
     @property
@@ -174,10 +166,8 @@ class Matrix:
                     begin = clock()
                     # The first run always runs. Others are expected to take as long as the latest of their cell, or
                     # where there was none the median of the cells that ran; a shorter one may fit where one did not.
-                    if budget is not None and took:
-                        expected = took.get(place, median(took.values()))
-                        if begin - budget.begun + expected > budget.seconds:
-                            continue
+                    if budget is not None and took and took.get(place, median(took.values())) > budget.left:
+                        continue
                     if number != last and self.before_round is not None:
                         self.before_round(self.setting)
                     last = number

@@ -52,12 +52,6 @@ def rate_of(analysis: Analysis) -> float | None:
     return None if analysis.job is None else analysis.job.samples_per_s
 
 
-def host_of(info: Mapping[str, Any]) -> str | None:
-    """Name the machine of a run by its run.json; `None` where not recorded."""
-    host = info.get("host")
-    return str(host["name"]) if isinstance(host, Mapping) and host.get("name") is not None else None
-
-
 @dataclass(frozen=True)
 class RunRow:
     """One run of a cell."""
@@ -72,7 +66,8 @@ class RunRow:
     @property
     def host(self) -> str | None:
         """Name of the machine it ran on; `None` where not recorded."""
-        return None if self.analysis is None else host_of(self.analysis.info)
+        host = None if self.analysis is None else self.analysis.info.get("host")
+        return str(host["name"]) if isinstance(host, Mapping) and host.get("name") is not None else None
 
     def figure(self, name: str) -> float | None:
         """Give a registered figure of the run, over all its ranks; `None` where not measured."""

@@ -571,7 +571,7 @@ def _results_blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Blo
     told = dict.fromkeys(name for each in found for name in each.metrics)
     metrics = list(dict.fromkeys([*(name for name in FIRST_METRICS if name in told), *told]))[:MOST_METRICS]
     yield from _section("Results of the trainings", _results(found, metrics, _emulated(setting)))
-    work = [each.samples.value for each in found if each.samples is not None]
+    work = [mean.value for each in found if (mean := each.mean("samples")) is not None]
     if work and max(work) >= MORE_WORK * min(work):
         said = f"These trainings processed {min(work):.0f} to {max(work):.0f} samples"
         yield Paragraph(toned(f"{said}, so their times are not comparable. Compare samples/s.", "yellow"), 1)
@@ -600,9 +600,9 @@ def _results(found: Sequence[studies.CellResult], metrics: Sequence[str], emulat
         means = [each.metric(name) for each in found]
         said = partial(value_of, form=".3f", ranged=not place)
         yield column(METRIC_HEADS.get(name, name), means, said, 4 + place if place else 0)
-    yield column(head("time", emulated), found, lambda each: seconds(each.train_s))
+    yield column(head("time", emulated), found, lambda each: seconds(each.mean("train_s")))
     yield column(head("samples/s", emulated), found, lambda each: value_of(each.cell.samples_per_s), 2)
-    yield column("samples", found, lambda each: value_of(each.samples, ".0f"))
+    yield column("samples", found, lambda each: value_of(each.mean("samples"), ".0f"))
 
 
 def accuracy_of(found: studies.CellResult) -> float:

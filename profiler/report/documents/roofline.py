@@ -44,7 +44,7 @@ def roofline_blocks(found: Sequence[Roofline], cells: Sequence[Cell] = ()) -> It
         one, every = three_digits(each.one_core), three_digits(each.limit)
         why = f"{each.bound_by} sets it"
         if each.bound_by == MAKING:
-            most = max(each.making, key=lambda part: 1 / part.all_cores.value)
+            most = min((p for p in each.parts if p.kind == MAKING), key=lambda part: part.all_cores.value)
             why = f"{most.name} takes {share(each.limit / most.all_cores.value, 0)} of that time"
         yield Paragraph(f"Limit: {every} samples/s on {counted(each.cores, 'core')}, {one} on one; {why}.", 1)
         for stored in each.parts:

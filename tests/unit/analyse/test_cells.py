@@ -21,7 +21,6 @@ from whyidle.analyse.cells.studies import (
     metrics_by_batch_size,
     of_limit,
     results,
-    roofline,
     rooflines,
 )
 from whyidle.matrix.ceilings import add_round
@@ -107,8 +106,7 @@ def told(*parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def limit(*parts: dict[str, Any]) -> Roofline:
-    found = roofline(told(*parts))
-    assert found is not None
+    [found] = rooflines({"roofline": [told(*parts)]})
     return found
 
 
@@ -141,9 +139,7 @@ def test_rounds_are_taken_together_by_their_medians() -> None:
 
 def test_what_was_done_not_once_is_no_part() -> None:
     """Longer than the time it was given, or refused."""
-    assert roofline(told(part("read", "making", 0, 0))) is None
-    assert roofline(told()) is None
-    assert rooflines({}) == []
+    assert rooflines({"roofline": [told(part("read", "making", 0, 0)), told()]}) == rooflines({}) == []
 
 
 def test_a_cell_is_held_against_the_limit_of_its_own_samples(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from whyidle.analyse.cells.comparison import Cell
 from whyidle.capture.sampler.start import NO_STACKS, StackOptions
 from whyidle.errors import RecordError, WhyidleError
 from whyidle.matrix.experiment import require_used
-from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder
+from whyidle.matrix.matrix import PENDING, Matrix, PlannedCell, free_folder
 from whyidle.matrix.trial import TrialOutcome, TrialTarget
 from whyidle.record.comparison import read_comparison
 from whyidle.scenarios.planted import MS, Step, train
@@ -60,11 +60,12 @@ def made(folder: Path, *cells: PlannedCell, repeats: int = 2) -> Matrix:
     return Matrix(folder, cells, TARGET, {"scenario": "none"}, repeats=repeats)
 
 
-def cell(name: str, steps: int = 40, **more: Any) -> PlannedCell:
+def cell(name: str, steps: int = 40, unmet: str | None = None, **more: Any) -> PlannedCell:
     def trial(number: int, folder: Path) -> tuple[Any, dict[str, Any]]:
         return (name, number), {"steps": steps}
 
-    return PlannedCell(name, name.upper(), name, 8, trial, **more)
+    before = Cell(name, 8, PENDING if unmet is None else "skipped", unmet)
+    return PlannedCell(name, name.upper(), before, trial, **more)
 
 
 def test_rounds_have_every_cell_once_and_first_cells_have_all_theirs_before(tmp_path: Path) -> None:
