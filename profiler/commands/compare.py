@@ -21,7 +21,7 @@ from ..record.run import open_run
 from ..results.comparisons import ComparisonResult
 from ..results.opening import what_is
 from ..results.recordings import RunResult
-from ..terminal.console import console, show_comparison, show_document, write_json
+from ..terminal.console import console, show_comparison
 from ..terminal.progress import MatrixProgress
 from . import cost_options, options, plot
 
@@ -146,10 +146,7 @@ def _recorded_runs(arguments: argparse.Namespace) -> int:
         "notices": differences(cells),
     }
     result = ComparisonResult(folders[0], made=(compared, setting))
-    if arguments.json != "-":
-        show_document(result.document(), console(), arguments.full)
-    if arguments.json:
-        write_json(result.contract(), arguments.json)
+    show_comparison(result.document, result.contract, None, arguments.json, arguments.full)
     plot.write_page(arguments, result)
     plot.draw(arguments, result)
     return 0

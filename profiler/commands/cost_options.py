@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from ..errors import WhyidleError
 from ..report.contract import comparison as compare_json
 from ..report.documents.cost import logs_document
 from ..results.comparisons import require_one_machine
-from ..terminal.console import console, show_document, write_json
+from ..terminal.console import show_comparison
 from .options import require_folder
 
 if TYPE_CHECKING:
@@ -98,10 +99,7 @@ def run_logs(arguments: argparse.Namespace) -> int:
     bills = cost.bills(logs, cost.load(arguments.prices), arguments.relative_to, arguments.target)
     base = arguments.relative_to or cost.default_base([each.machine for each in bills])
     shown = bills, base, arguments.target, problems, str(arguments.logs)
-    if arguments.json != "-":
-        show_document(logs_document(*shown), console())
-    if arguments.json:
-        write_json(compare_json.logged(*shown), arguments.json)
+    show_comparison(partial(logs_document, *shown), partial(compare_json.logged, *shown), None, arguments.json, True)
     return 0
 
 

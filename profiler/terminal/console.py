@@ -74,13 +74,15 @@ def show_in(output: str | None, document: Document, full: bool = True) -> None:
 
 
 def show_comparison(
-    document: Callable[[], Document], content: Callable[[], Content], to: Path, json_file: str | None, full: bool
+    document: Callable[[], Document], content: Callable[[], Content], to: Path | None, json_file: str | None, full: bool
 ) -> None:
-    """Print what runs in the folder `to` came to, and write its JSON where that was asked for (`-`: instead)."""
+    """Print what runs in the folder `to` came to, and write its JSON where that was asked for (`-`: instead). `None`:
+    it is in no folder of its own."""
     if json_file != "-":
         target = console()
         show_document(document(), target, full)
-        target.print(f"\n{shown_again(to, full)}", soft_wrap=True, markup=False)
+        if to is not None:
+            target.print(f"\n{shown_again(to, full)}", soft_wrap=True, markup=False)
     if json_file:
         write_json(content(), json_file)
 
