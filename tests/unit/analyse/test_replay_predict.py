@@ -16,7 +16,7 @@ GIB = 1 << 30
 
 
 def truth(spec: Spec, loader: LoaderSettings, seed: int = 77) -> float:
-    return simulate(spec, loader, 1000, seed).rate(100)
+    return simulate(recorded(spec, 1100, seed), loader, 1000).rate(100)
 
 
 @pytest.mark.slow

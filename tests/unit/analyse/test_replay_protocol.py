@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from support.loader_clock import MS, SPECS, Made, Spec, recorded, simulate
-from whyidle.analyse.predict.replay import MOST_OUTSTANDING, Replay
+from support.loader_clock import MS, SPECS, Spec, recorded, simulate
+from whyidle.analyse.predict.replay import MOST_OUTSTANDING, Replay, Workload
 from whyidle.record.tuning import LoaderSettings
 
 STEPS = 200
@@ -34,17 +35,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def made_by(spec: Spec, rng: np.random.Generator) -> Made:
-    """No two alike: which of two that end at the same instant counts as the first is anybody's guess, and out of order
-    a late batch may then fall to a worker that has another one."""
-    made = spec.made(rng, STEPS + SPARE)
-    return replace(made, wait_ns=made.wait_ns * rng.uniform(0.999, 1.001, STEPS + SPARE))
+def apart(load: Workload, rng: np.random.Generator) -> Workload:
+    """No two batches alike: which of two that end at the same instant counts as the first is anybody's guess, and out
+    of order a late batch may then fall to a worker that has another one."""
+    return replace(load, wait_ns=load.wait_ns * rng.uniform(0.999, 1.001, len(load.wait_ns)))
 
 
-def replayed(spec: Spec, settings: LoaderSettings, made: Made, hosts: Any, steps: int = STEPS) -> Replay:
-    device = None if spec.device_ns is None else np.full(len(hosts), spec.device_ns)
-    load = replace(recorded(spec, 8), **vars(made), host_ns=hosts, device_ns=device)
-    return Replay(load, settings, steps)
+def waiting(wait_ms: Sequence[float], host_ms: float, **more: float) -> Workload:
+    """Batches that do nothing but wait, and cost nothing else unless said."""
+    costs: dict[str, Any] = {"handoff_ns": 0, "latency_ns": 0.0, "start_ns": 0, "cpus": 8} | more
+    return replace(recorded(Spec("", host_ns=host_ms * MS, **costs), len(wait_ms)), wait_ns=np.array(wait_ms) * MS)
 
 
 CROSSED = [
@@ -59,9 +59,9 @@ CROSSED = [
 def test_replays_are_within_one_percent_of_the_reference(name: str, variant: str) -> None:
     spec = replace(SPECS[name], **VARIANTS[variant])
     rng = np.random.default_rng([list(SPECS).index(name), list(VARIANTS).index(variant)])
-    made, hosts = made_by(spec, rng), spec.hosts(rng, STEPS + SPARE)
+    load = apart(recorded(spec, STEPS + SPARE), rng)
     for each in (LoaderSettings(0), *(EVERY[k] for k in rng.choice(len(EVERY), 8, replace=False))):
-        result, truth = replayed(spec, each, made, hosts), simulate(spec, each, STEPS, made=made, hosts=hosts)
+        result, truth = Replay(load, each, STEPS), simulate(load, each, STEPS)
         wall = truth.step_ends_ns[-1]
         assert result.ends[-1] == pytest.approx(wall, rel=0.01), each
         assert sum(result.stalls) / wall == pytest.approx(truth.stall_share, abs=0.01), each
@@ -78,18 +78,12 @@ def test_replays_are_within_one_percent_of_the_reference(name: str, variant: str
     ],
 )
 def test_a_batch_is_ordered_once_the_training_has_drawn_its_indices(prefetch: int, ends: list[float]) -> None:
-    spec = Spec("", handoff_ns=0, latency_ns=0.0, start_ns=0, cpus=8, drawing_ns=15 * MS)
-    made = Made(np.zeros(20), np.full(20, 20 * MS), np.zeros(20))
-    result = replayed(spec, LoaderSettings(1, prefetch), made, np.full(20, 10 * MS), steps=4)
+    result = Replay(waiting([20] * 20, 10, drawing_ns=15 * MS), LoaderSettings(1, prefetch), 4)
     assert np.array(result.ends) / MS == pytest.approx(ends)
 
 
 def test_an_early_batch_is_taken_out_while_the_training_waits_for_a_late_one() -> None:
-    spec = Spec("", host_ns=1 * MS, handoff_ns=2 * MS, latency_ns=0.0, start_ns=0, cpus=8)
-    wait = np.full(20, 1 * MS)
-    wait[0] = 20 * MS
-    made = Made(np.zeros(20), wait, np.zeros(20))
-    result = replayed(spec, LoaderSettings(2, 2), made, np.full(20, 1 * MS), steps=4)
+    result = Replay(waiting([20] + [1] * 19, 1, handoff_ns=2 * MS), LoaderSettings(2, 2), 4)
     # Batches 1 and 3 of the other worker are taken out by 6 ms; 0 comes at 20 and costs 2, 1 nothing more.
     assert np.array(result.ends) / MS == pytest.approx([23, 24, 27, 28])
 
