@@ -66,7 +66,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--prefetch", type=count, default=2, metavar="N", help="batches ahead per worker (default: 2)")
     add("--limit", type=count, metavar="N", help="use only N samples")
     add("--no-augment", action="store_true", help="only decode and resize")
-    add("--seed", type=_seed, default=0, metavar="N", help="of order and augmentation (default: 0)")
+    seed = "is not a whole number from 0 to 4294967295"
+    add(
+        "--seed",
+        type=options.number(seed, 0, 2**32 - 1, int),
+        default=0,
+        metavar="N",
+        help="of order and augmentation (default: 0)",
+    )
     roofline = "measure between rounds how fast this machine could prepare samples (default: with several loaders)"
     add("--roofline", action=argparse.BooleanOptionalAction, help=roofline)
     options.add_full(parser)
@@ -180,12 +187,6 @@ def _feeds(text: str) -> tuple[str, ...]:
     if unknown := [name for name in named if name not in FEEDS]:
         raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(FEEDS)}")
     return named
-
-
-def _seed(text: str) -> int:
-    if not text.isdigit() or int(text) >= 2**32:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 4294967295")
-    return int(text)
 
 
 def _counts(text: str) -> tuple[int, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from ..report.contract import comparison as compare_json
 from ..report.documents.cost import logs_document
 from ..results.comparisons import require_one_machine
 from ..terminal.console import show_comparison
-from .options import require_folder
+from .options import number, require_folder
 
 if TYPE_CHECKING:
     from whyidle.scenarios.variant import Variant
@@ -27,18 +26,20 @@ TARGET = 0.9
 """Accuracy up to which the scenario `cost` counts, unless --target names another."""
 NAMES = {"instance", "price", "prices", "relative_to", "target"}
 """Of the options, among the arguments, beside `--logs`."""
+_USD = number("is not a price in USD of 0 or more", 0.0, 1e300)
+_SHARE = number("is not an accuracy between 0 and 1", 0.0, 1.0, above=True)
 
 
 def add_arguments(parser: argparse.ArgumentParser, logs: bool = False) -> None:
     """Add the options of the price of an hour; with `logs` those of published logs too."""
     rate = parser.add_mutually_exclusive_group()
     rate.add_argument("--instance", metavar="NAME", help="machine whose price counts (docs/scenarios/cost.md)")
-    rate.add_argument("--price", type=_usd, metavar="USD", help="price of an hour of the machine")
+    rate.add_argument("--price", type=_USD, metavar="USD", help="price of an hour of the machine")
     parser.add_argument("--prices", type=Path, metavar="FILE", help="file with more prices (TOML)")
     if logs:
         parser.add_argument("--logs", type=Path, metavar="DIR", help="for cost: published logs instead of trainings")
         parser.add_argument("--relative-to", metavar="NAME", help="costs relative to this machine, device or threads")
-        parser.add_argument("--target", type=_share, metavar="ACC", help="for cost: cost until this accuracy, 0 to 1")
+        parser.add_argument("--target", type=_SHARE, metavar="ACC", help="for cost: cost until this accuracy, 0 to 1")
 
 
 def tariff(prices: Prices, scenario: str | None) -> Tariff:
@@ -101,18 +102,3 @@ def run_logs(arguments: argparse.Namespace) -> int:
     shown = bills, base, arguments.target, problems, str(arguments.logs)
     show_comparison(partial(logs_document, *shown), partial(compare_json.logged, *shown), None, arguments.json, True)
     return 0
-
-
-def _usd(text: str) -> float:
-    return _number(text, 0.0, 1e300, "a price in USD of 0 or more")
-
-
-def _share(text: str) -> float:
-    return _number(text, 1e-300, 1.0, "an accuracy between 0 and 1")
-
-
-def _number(text: str, least: float, most: float, what: str) -> float:
-    with suppress(ValueError):
-        if least <= float(text) <= most:
-            return float(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
