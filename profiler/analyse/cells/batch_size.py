@@ -218,7 +218,16 @@ class SweepFit:
         }
         self._terms = list(runs[0][-1])
         shares = np.array([[terms[name] / self._totals[size] for name in self._terms] for size, _, terms in runs])
-        self._solved = LeastSquares(_design(runs, self._sizes), shares)
+        # A column for each size, and one for each block but the last, in which the last is what makes them sum to 0.
+        # Blocks count where at least `LEAST_WHOLE_BLOCKS` of them hold every size.
+        held: dict[Any, set[int]] = {}
+        for size, block, _ in runs:
+            held.setdefault(block, set()).add(size)
+        whole = sum(block is not None and of == set(self._sizes) for block, of in held.items())
+        blocks = sorted(held) if whole >= LEAST_WHOLE_BLOCKS and None not in held else []
+        columns = [[float(size == each) for size, *_ in runs] for each in self._sizes]
+        columns += [[float(at == each) - float(at == blocks[-1]) for _, at, _ in runs] for each in blocks[:-1]]
+        self._solved = LeastSquares(np.array(columns).T, shares)
         variance = SWEEP_PRIOR.variance(self._solved.squares, self._solved.freedom)
         # A term that no run has, such as copies where the processor is the device, has no noise either.
         self._variance: Values = np.where((shares != 0).any(axis=0), variance, 0.0)
@@ -260,21 +269,6 @@ class SweepFit:
         value = float(weight @ self._solved.coefficients[:, column])
         deviation = float(np.sqrt(self._variance[column] * (weight @ covariance @ weight)))
         return Estimate.around(value, quantile * deviation)
-
-
-def _design(runs: Sequence[RunTerms], sizes: Sequence[int]) -> Values:
-    """Make a column for each size, and one for each block but the last, in which the last is what makes them sum to 0.
-
-    Blocks count where at least `LEAST_WHOLE_BLOCKS` of them hold every size.
-    """
-    held: dict[Any, set[int]] = {}
-    for size, block, _ in runs:
-        held.setdefault(block, set()).add(size)
-    whole = sum(block is not None and of == set(sizes) for block, of in held.items())
-    blocks = sorted(b for b in held if b is not None) if whole >= LEAST_WHOLE_BLOCKS and None not in held else []
-    columns = [[float(size == each) for size, *_ in runs] for each in sizes]
-    columns += [[float(at == each) - float(at == blocks[-1]) for _, at, _ in runs] for each in blocks[:-1]]
-    return np.array(columns).T
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from .comparison import (
     grouped,
     label,
     ladders,
+    places,
     same_place,
     too_little,
-    twin,
     varying,
 )
 
@@ -373,8 +373,10 @@ def augmentations(
     for cell in cells:
         if (by_epochs := _of_epochs(cell)) is not None:
             found.append(by_epochs)
-        augments = cell.axes.get("augment") and cell.status == "ok" and cell.feed == "real"
-        plain = twin(cell, ran, augment=False) if augments else None
+        if not cell.axes.get("augment") or not cell.ran or cell.feed != "real":
+            continue
+        without = places(cell) | {"augment": False}
+        plain = next((each for each in ran if places(each) == without), None)
         if plain is None or plain.samples_per_s is None or cell.samples_per_s is None:
             continue
         fast, slow, samples = plain.samples_per_s, cell.samples_per_s, cell.samples(setting)

@@ -129,10 +129,16 @@ def head_of(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     if question := setting.get("question"):
         yield Paragraph(question)
     yield from cautions(result, setting)
-    if setting["scenario"] is None:
-        yield _runs(result.cells)
-    else:
+    if setting["scenario"] is not None:
         yield Paragraph(_conditions(result, setting))
+        return
+    # Recorded runs, each with its command.
+    rows = (
+        (row.run, f"batch {cell.batch_size}", command_line(analysis.info.get("command")))
+        for cell in result.cells
+        for row, analysis in cell.counted
+    )
+    yield table(rows, TableColumn(folds=True), TableColumn(wraps=False), TableColumn(folds=True))
 
 
 def notices(result: Comparison, setting: dict[str, Any]) -> Iterator[str]:
@@ -170,16 +176,6 @@ def _datasets(result: Comparison, setting: dict[str, Any]) -> dict[str, dict[str
         return several or {"": setting.get("dataset") or {}}
     infos = [analysis.info for cell in result.cells for analysis in cell.analyses]
     return {str((info.get("trial") or {}).get("net") or ""): info["dataset"] for info in infos if info.get("dataset")}
-
-
-def _runs(cells: Sequence[Cell]) -> TableBlock:
-    """List the recorded runs, each with its command."""
-    rows = (
-        (row.run, f"batch {cell.batch_size}", command_line(analysis.info.get("command")))
-        for cell in cells
-        for row, analysis in cell.counted
-    )
-    return table(rows, TableColumn(folds=True), TableColumn(wraps=False), TableColumn(folds=True))
 
 
 def _conditions(result: Comparison, setting: dict[str, Any]) -> str:
