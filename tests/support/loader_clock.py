@@ -73,28 +73,9 @@ class Spec:
         return rng.gamma(shape, self.host_ns / shape, batches)
 
 
-@dataclass(frozen=True)
-class Simulated:
-    """What came of it."""
-
-    step_ends_ns: Times
-    """When each step was done, on the device where there is one."""
-    stalled_ns: float
-    """Time in which the device, or the training on the processor, waited for data."""
-    batch_size: int
-
-    def rate(self, skip: int = 0) -> float:
-        """Samples per second from the end of step `skip` - 1 on."""
-        begin = self.step_ends_ns[skip - 1] if skip else 0.0
-        return (len(self.step_ends_ns) - skip) * self.batch_size * 1e9 / (self.step_ends_ns[-1] - begin)
-
-    @property
-    def stall_share(self) -> float:
-        return self.stalled_ns / float(self.step_ends_ns[-1])
-
-
-class _Training:
-    """One run of a training with one setting."""
+class Simulation:
+    """A training of so many batches with one setting, from a cold start; `load` has to hold some more batches, as they
+    are prefetched."""
 
     def __init__(self, load: Workload, settings: LoaderSettings, batches: int) -> None:
         self.load, self.settings, self.batches = load, settings, batches
@@ -111,13 +92,21 @@ class _Training:
         self.launched: deque[int] = deque()
         self.done = 0
         self.ends: list[float] = []
+        """When each step was done, on the device where there is one."""
         self.launched_ends: dict[int, float] = {}
         self.stalled = 0.0
+        """Time in which the device, or the training on the processor, waited for data."""
         self.finished = False
         self.running: list[tuple[Iterator[Activity], str, float]] = []
         self.blocked: list[Iterator[Activity]] = [self.train(), *(self.work(w) for w in range(workers))]
         if load.device_ns is not None:
             self.blocked.append(self.device(load.device_ns))
+        self.run()
+
+    def rate(self, skip: int) -> float:
+        """Samples per second from the end of step `skip` - 1 on."""
+        size = self.settings.batch_size or self.load.batch_size
+        return (self.batches - skip) * size * 1e9 / (self.ends[-1] - self.ends[skip - 1])
 
     # The processes
 
@@ -271,13 +260,6 @@ class _Training:
                     self.running.append((process, kind, left))
                 else:
                     self.blocked.append(process)
-
-
-def simulate(load: Workload, settings: LoaderSettings, batches: int) -> Simulated:
-    """Train on so many batches from a cold start; `load` has to hold some more, as they are prefetched."""
-    run = _Training(load, settings, batches)
-    run.run()
-    return Simulated(np.array(run.ends), run.stalled, settings.batch_size or load.batch_size)
 
 
 def recorded(spec: Spec, batches: int = 300, seed: int = 0, settings: LoaderSettings | None = None) -> Workload:

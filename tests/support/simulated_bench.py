@@ -13,7 +13,7 @@ from math import exp
 
 import numpy as np
 
-from support.loader_clock import Spec, Times, recorded, simulate
+from support.loader_clock import Simulation, Spec, Times, recorded
 from whyidle.analyse.predict.predict import Prediction
 from whyidle.analyse.predict.replay import Binding, Workload
 from whyidle.record.tuning import Block, LoaderSettings
@@ -32,7 +32,7 @@ def rate(spec: Spec, settings: LoaderSettings) -> float:
     plain = replace(settings, pin_memory=False, persistent_workers=False, pipeline=None)
     settle = 2 + 2 * plain.outstanding
     # Every setting makes the same batches: what they differ by is not what they were given to do.
-    return simulate(_load(steady, settle + STEPS + 80), plain, settle + STEPS).rate(settle)
+    return Simulation(_load(steady, settle + STEPS + 80), plain, settle + STEPS).rate(settle)
 
 
 @cache

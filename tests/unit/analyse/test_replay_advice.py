@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.judged_waits import COMPUTING, CPUS, judge, only, waiting_for_data
-from support.loader_clock import SPECS, recorded, simulate
+from support.loader_clock import SPECS, Simulation, recorded
 from support.planted_runs import Making, hosted, pooled
 from whyidle.analyse.causes.diagnosis import findings_of
 from whyidle.analyse.causes.finding import Finding
@@ -160,7 +160,7 @@ def test_the_replay_without_work_meets_the_training_without_it(
 ) -> None:
     spec = SPECS[name]
     (said,) = predict(without(recorded(spec, 400, settings=settings), gone), [settings])
-    came = simulate(less(recorded(spec, 705, 5), gone.making, gone.loop_ns), settings, 700).rate(100)
+    came = Simulation(less(recorded(spec, 705, 5), gone.making, gone.loop_ns), settings, 700).rate(100)
     assert said.samples_per_s == pytest.approx(came, rel=0.03)
 
 
@@ -172,7 +172,7 @@ def test_what_leaves_the_loop_for_the_workers_is_made_there() -> None:
     assert workload.host_ns.mean() == pytest.approx(10 * MS)
     (said,) = predict(workload, [settings])
     heavier = replace(spec, cpu=lambda rng, batches: np.full(batches, 25 * MS), host_ns=10 * MS)
-    assert said.samples_per_s == pytest.approx(simulate(recorded(heavier, 709), settings, 700).rate(100), rel=0.03)
+    assert said.samples_per_s == pytest.approx(Simulation(recorded(heavier, 709), settings, 700).rate(100), rel=0.03)
 
 
 @given(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.loader_clock import MS, SPECS, Spec, recorded, simulate
+from support.loader_clock import MS, SPECS, Simulation, Spec, recorded
 from whyidle.analyse.predict.predict import predict
 from whyidle.analyse.predict.replay import MOST_OUTSTANDING, Binding, Replay, Workload
 from whyidle.record.tuning import LoaderSettings
@@ -66,11 +66,11 @@ def test_replays_are_within_one_percent_of_the_reference(name: str, variant: str
     rng = np.random.default_rng([list(SPECS).index(name), list(VARIANTS).index(variant)])
     load = apart(recorded(spec, STEPS + SPARE), rng)
     for each in (LoaderSettings(0), *(EVERY[k] for k in rng.choice(len(EVERY), 8, replace=False))):
-        result, truth = Replay(load, each, STEPS), simulate(load, each, STEPS)
-        wall = truth.step_ends_ns[-1]
+        result, truth = Replay(load, each, STEPS), Simulation(load, each, STEPS)
+        wall = truth.ends[-1]
         assert result.ends[-1] == pytest.approx(wall, rel=0.01), each
-        assert sum(result.stalls) / wall == pytest.approx(truth.stall_share, abs=0.01), each
-        assert result.ends == pytest.approx(truth.step_ends_ns, rel=0.02), each
+        assert sum(result.stalls) / wall == pytest.approx(truth.stalled / wall, abs=0.01), each
+        assert result.ends == pytest.approx(truth.ends, rel=0.02), each
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ GIB = 1 << 30
 
 
 def truth(spec: Spec, loader: LoaderSettings, seed: int = 77) -> float:
-    return simulate(recorded(spec, 1100, seed), loader, 1000).rate(100)
+    return Simulation(recorded(spec, 1100, seed), loader, 1000).rate(100)
 
 
 @pytest.mark.slow
