@@ -97,8 +97,7 @@ def run_logs(arguments: argparse.Namespace) -> int:
         raise WhyidleError(f"--logs is an option of `compare {COST_SCENARIO}`, not of {scenario}.")
     require_folder(arguments.json)
     logs, problems = cost.read_logs(arguments.logs)
-    bills = cost.bills(logs, cost.load(arguments.prices), arguments.relative_to, arguments.target)
-    base = arguments.relative_to or cost.default_base([each.machine for each in bills])
+    base, bills = cost.bills(logs, cost.load(arguments.prices), arguments.relative_to, arguments.target)
     shown = bills, base, arguments.target, problems, str(arguments.logs)
     show_comparison(partial(logs_document, *shown), partial(compare_json.logged, *shown), None, arguments.json, True)
     return 0
