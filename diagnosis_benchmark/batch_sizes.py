@@ -16,7 +16,6 @@ from whyidle.analyse.cells.comparison import Cell, Comparison, run_name
 from whyidle.capture.cpu_budget import cpu_budget
 from whyidle.errors import WhyidleError
 from whyidle.matrix.matrix import PENDING, Matrix, PlannedCell, free_folder
-from whyidle.matrix.trial import TrialTarget
 from whyidle.record.run import open_run
 from whyidle.report.contract import comparison as compare_json
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from whyidle_bench.sweeps.trial import SweepSpec
 
 SCENARIO = "batch-sizes"
-TARGET = TrialTarget("whyidle_bench.sweeps.trial", "run_size")
+TARGET = "whyidle_bench.sweeps.trial:run_size"
 REPEATS = 3
 """Runs of each size, by default."""
 RUN_SECONDS = 3

@@ -19,7 +19,7 @@ from whyidle.capture.sampler.procfs import MachineCpu, parse_machine_cpu, read
 from whyidle.capture.sampler.start import NO_STACKS, StackOptions
 from whyidle.errors import RecordError, WhyidleError
 from whyidle.matrix.matrix import PENDING, Matrix, PlannedCell, Shown, free_folder
-from whyidle.matrix.trial import TrialOutcome, TrialTarget
+from whyidle.matrix.trial import TrialOutcome
 from whyidle.record.comparison import CellRecord, read_comparison
 from whyidle.record.run import is_run, open_run
 from whyidle.report.contract import comparison as compare_json
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from whyidle_bench.cases.trial import FaultSpec
 
 SCENARIO = "faults"
-TARGET = TrialTarget("whyidle_bench.cases.trial", "run_fault")
+TARGET = "whyidle_bench.cases.trial:run_fault"
 REPEATS = 1
 """Runs a case, by default."""
 RUN_SECONDS = 4

@@ -18,13 +18,12 @@ from ..capture.cpu_budget import cpu_budget
 from ..errors import MissingExtra, WhyidleError
 from .ceilings import ceilings
 from .matrix import PENDING, Budget, Matrix, PlannedCell, free_folder
-from .trial import TrialTarget
 
 if TYPE_CHECKING:
     from whyidle.scenarios.scenario import ExperimentRequest, Scenario, ScenarioData
     from whyidle.scenarios.variant import Variant
 
-TARGET = TrialTarget("whyidle.scenarios.trial", "run_trial")
+TARGET = "whyidle.scenarios.trial:run_trial"
 _OPTIONS = {
     "--device": ("devices", "device"),
     "--net": ("nets", "net"),

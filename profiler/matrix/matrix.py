@@ -21,7 +21,7 @@ from ..capture.sampler.start import NO_STACKS, StackOptions
 from ..errors import RecordError, WhyidleError
 from ..record.comparison import CellRecord, is_comparison, write_comparison
 from ..record.run import open_run
-from .trial import TrialOutcome, TrialServer, TrialTarget
+from .trial import TrialOutcome, TrialServer
 
 Candidate = TypeVar("Candidate")
 
@@ -112,8 +112,8 @@ class Matrix:
     folder: Path
     """A folder of its own; see `free_folder`."""
     planned: Sequence[PlannedCell]
-    target: TrialTarget
-    """What a child process does with what a cell's `trial` gives it."""
+    target: str
+    """What a child process calls with what a cell's `trial` gives it, as `module:function`."""
     setting: dict[str, Any]
     """What is compared and how, for comparison.json; what a budget left out is added to it."""
     repeats: int

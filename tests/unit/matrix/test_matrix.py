@@ -14,14 +14,14 @@ from whyidle.capture.sampler.start import NO_STACKS, StackOptions
 from whyidle.errors import RecordError, WhyidleError
 from whyidle.matrix.experiment import require_used
 from whyidle.matrix.matrix import PENDING, Matrix, PlannedCell, free_folder
-from whyidle.matrix.trial import TrialOutcome, TrialTarget
+from whyidle.matrix.trial import TrialOutcome
 from whyidle.record.comparison import read_comparison
 from whyidle.scenarios.planted import MS, Step, train
 from whyidle.scenarios.registry import NAMES, scenario
 from whyidle.scenarios.scenario import ExperimentRequest
 from whyidle.scenarios.variant import plain
 
-TARGET = TrialTarget("module", "function")
+TARGET = "module:function"
 
 
 def leave(folder: Path, spec: tuple[str, int], description: dict[str, Any]) -> None:
