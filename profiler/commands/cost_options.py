@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 TARGET = 0.9
 """Accuracy up to which the scenario `cost` counts, unless --target names another."""
-NAMES = {"instance", "price", "prices", "relative_to", "target"}
-"""Of the options, among the arguments, beside `--logs`."""
 _USD = number("is not a price in USD of 0 or more", 0.0, 1e300)
 _SHARE = number("is not an accuracy between 0 and 1", 0.0, 1.0, above=True)
 
