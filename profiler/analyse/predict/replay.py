@@ -226,6 +226,8 @@ class Replay:
         self._epoch = workload.batches_per_epoch or 1 << 60
         self._send_idx = self._epoch_end = self._turn = 0
         self._run()
+        # They hold on to it: without them it goes as soon as nobody needs it.
+        self._workers.clear()
 
     @property
     def ns_per_batch(self) -> float:
