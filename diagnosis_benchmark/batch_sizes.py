@@ -15,7 +15,7 @@ from whyidle.analyse.cells import comparison as compare
 from whyidle.analyse.cells.comparison import Cell, Comparison, run_name
 from whyidle.capture.cpu_budget import cpu_budget
 from whyidle.errors import WhyidleError
-from whyidle.matrix.matrix import PENDING, Matrix, PlannedCell, free_folder
+from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder, pending
 from whyidle.record.run import open_run
 from whyidle.report.contract import comparison as compare_json
 
@@ -130,7 +130,7 @@ def plan(request: SweepRequest) -> Matrix:
         PlannedCell(
             name=_cell_name(sweep.name, size),
             title=f"{sweep.name}, batch {size}",
-            cell=Cell(sweep.name, size, PENDING, None),
+            cell=pending(sweep.name, size),
             trial=partial(_trial, sweep.name, size, request.seed),
         )
         for sweep in chosen

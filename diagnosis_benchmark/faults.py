@@ -18,7 +18,7 @@ from whyidle.capture.cpu_budget import cpu_budget
 from whyidle.capture.sampler.procfs import MachineCpu, parse_machine_cpu, read
 from whyidle.capture.sampler.start import NO_STACKS, StackOptions
 from whyidle.errors import RecordError, WhyidleError
-from whyidle.matrix.matrix import PENDING, Matrix, PlannedCell, Shown, free_folder
+from whyidle.matrix.matrix import PENDING, Matrix, PlannedCell, Shown, free_folder, pending
 from whyidle.matrix.trial import TrialOutcome
 from whyidle.record.comparison import CellRecord, read_comparison
 from whyidle.record.run import is_run, open_run
@@ -185,12 +185,7 @@ def plan(request: FaultRequest) -> Matrix:
         PlannedCell(
             name=case.name,
             title=case.name,
-            cell=Cell(
-                "workers" if case.plan.loader.workers else "naive",
-                case.plan.loader.batch,
-                "skipped" if (why := unmet(case.needs)) else PENDING,
-                why,
-            ),
+            cell=pending("workers" if case.plan.loader.workers else "naive", case.plan.loader.batch, unmet(case.needs)),
             trial=partial(_trial, request, case),
             stacks=StackOptions() if case.stacks else NO_STACKS,
         )

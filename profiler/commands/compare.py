@@ -21,7 +21,7 @@ from ..record.run import open_run
 from ..results.comparisons import ComparisonResult
 from ..results.opening import what_is
 from ..results.recordings import RunResult
-from ..terminal.console import console, show_comparison
+from ..terminal.console import console, show_comparison, shown_again
 from ..terminal.progress import MatrixProgress
 from . import cost_options, options, plot
 
@@ -124,7 +124,9 @@ def _trainings(arguments: argparse.Namespace) -> int:
         target.print(line, soft_wrap=True, markup=False)
     interrupted = matrix.run(MatrixProgress(target, matrix, arguments.no_live))
     result = ComparisonResult(matrix.folder, made=(compare(matrix.cells), matrix.setting))
-    show_comparison(result.document, result.contract, matrix.folder, arguments.json, arguments.full)
+    show_comparison(result.document, result.contract, arguments.json, arguments.full)
+    if arguments.json != "-":
+        console().print(f"\n{shown_again(matrix.folder, arguments.full)}", soft_wrap=True, markup=False)
     # Of what is kept, as `report` would write it.
     plot.write_page(arguments, ComparisonResult(matrix.folder))
     try:
@@ -153,7 +155,7 @@ def _recorded_runs(arguments: argparse.Namespace) -> int:
         "notices": differences(cells),
     }
     result = ComparisonResult(folders[0], made=(compared, setting))
-    show_comparison(result.document, result.contract, None, arguments.json, arguments.full)
+    show_comparison(result.document, result.contract, arguments.json, arguments.full)
     plot.write_page(arguments, result)
     plot.draw(arguments, result)
     return 0

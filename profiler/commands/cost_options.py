@@ -97,5 +97,5 @@ def run_logs(arguments: argparse.Namespace) -> int:
     logs, problems = cost.read_logs(arguments.logs)
     base, bills = cost.bills(logs, cost.load(arguments.prices), arguments.relative_to, arguments.target)
     shown = bills, base, arguments.target, problems, str(arguments.logs)
-    show_comparison(partial(logs_document, *shown), partial(compare_json.logged, *shown), None, arguments.json, True)
+    show_comparison(partial(logs_document, *shown), partial(compare_json.logged, *shown), arguments.json)
     return 0

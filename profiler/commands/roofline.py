@@ -61,8 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
             measure(told, data, Settings(arguments.batch_size), device["name"])
     [found] = rooflines({ROOFLINE: [told]})
     setting = {"what": arguments.what, "batch_size": arguments.batch_size, "rounds": arguments.rounds, **facts}
-    document, content = partial(roofline_document, found, setting), partial(roofline, found, setting)
-    show_comparison(document, content, None, arguments.json, True)
+    show_comparison(partial(roofline_document, found, setting), partial(roofline, found, setting), arguments.json)
     return 0
 
 

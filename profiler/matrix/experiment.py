@@ -13,11 +13,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analyse.cells.comparison import Cell, place
+from ..analyse.cells.comparison import place
 from ..capture.cpu_budget import cpu_budget
 from ..errors import MissingExtra, WhyidleError
 from .ceilings import ceilings
-from .matrix import PENDING, Budget, Matrix, PlannedCell, free_folder
+from .matrix import Budget, Matrix, PlannedCell, free_folder, pending
 
 if TYPE_CHECKING:
     from whyidle.scenarios.scenario import ExperimentRequest, Scenario, ScenarioData
@@ -363,12 +363,11 @@ def _cells(
     def planned(variant: Variant) -> PlannedCell:
         # Where it stands on the axes in which cells differ.
         words = [said for name in varying if (said := place(name, getattr(variant, name)))]
-        unmet, size = why_not(variant), variant.batch_size
-        status = PENDING if unmet is None else "skipped"
+        size = variant.batch_size
         return PlannedCell(
             name=re.sub(r"[^\w.+-]+", "-", "-".join([*words, variant.pipeline, f"b{size}"])),
             title=", ".join(dict.fromkeys([*words, variant.pipeline, f"batch {size}"])),
-            cell=Cell(variant.pipeline, size, status, unmet, axes=axes(variant)),
+            cell=pending(variant.pipeline, size, why_not(variant), axes(variant)),
             trial=partial(trial, variant),
             first=variant.pipeline in (asked.first or ()),
         )

@@ -49,6 +49,11 @@ clock = time.monotonic
 """What a budget is read from."""
 
 
+def pending(pipeline: str, batch_size: int, unmet: str | None = None, axes: dict[str, Any] | None = None) -> Cell:
+    """Make a cell before its first run. `unmet`: why it cannot run here, which leaves it out; `None` where it can."""
+    return Cell(pipeline, batch_size, PENDING if unmet is None else "skipped", unmet, axes=axes or {})
+
+
 @dataclass(frozen=True)
 class PlannedCell:
     """A cell before its runs: where it stands in the table, and what a run of it is."""
@@ -58,7 +63,7 @@ class PlannedCell:
     title: str
     """Name for people."""
     cell: Cell
-    """As the table has it: `pending`, or `skipped` with the reason where it cannot run here."""
+    """As the table has it before: see `pending`."""
     trial: Callable[[int, Path], tuple[Any, dict[str, Any]]]
     """From a round and the run folder: what the training is given, and the description for run.json."""
     first: bool = False

@@ -13,7 +13,7 @@ from whyidle.analyse.cells.comparison import Cell
 from whyidle.capture.sampler.start import NO_STACKS, StackOptions
 from whyidle.errors import RecordError, WhyidleError
 from whyidle.matrix.experiment import require_used
-from whyidle.matrix.matrix import PENDING, Matrix, PlannedCell, free_folder
+from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder, pending
 from whyidle.matrix.trial import TrialOutcome
 from whyidle.record.comparison import read_comparison
 from whyidle.scenarios.planted import MS, Step, train
@@ -64,8 +64,7 @@ def cell(name: str, steps: int = 40, unmet: str | None = None, **more: Any) -> P
     def trial(number: int, folder: Path) -> tuple[Any, dict[str, Any]]:
         return (name, number), {"steps": steps}
 
-    before = Cell(name, 8, PENDING if unmet is None else "skipped", unmet)
-    return PlannedCell(name, name.upper(), before, trial, **more)
+    return PlannedCell(name, name.upper(), pending(name, 8, unmet), trial, **more)
 
 
 def test_rounds_have_every_cell_once_and_first_cells_have_all_theirs_before(tmp_path: Path) -> None:
