@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.tuning.blocks import Grid, Point, read
 from whyidle.analyse.predict.observed import workload_of
 from whyidle.analyse.predict.predict import predict
-from whyidle.analyse.predict.workload import Workload
+from whyidle.analyse.predict.replay import Workload
 from whyidle.analyse.run.facts import facts_of
 from whyidle.record.run import open_run
 from whyidle.record.tuning import LoaderSettings

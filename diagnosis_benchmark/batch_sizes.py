@@ -15,8 +15,7 @@ from whyidle.analyse.cells import comparison as compare
 from whyidle.analyse.cells.comparison import Cell, Comparison, run_name
 from whyidle.capture.cpu_budget import cpu_budget
 from whyidle.errors import WhyidleError
-from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder
-from whyidle.matrix.trial import TrialTarget
+from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder, pending
 from whyidle.record.run import open_run
 from whyidle.report.contract import comparison as compare_json
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from whyidle_bench.sweeps.trial import SweepSpec
 
 SCENARIO = "batch-sizes"
-TARGET = TrialTarget("whyidle_bench.sweeps.trial", "run_size")
+TARGET = "whyidle_bench.sweeps.trial:run_size"
 REPEATS = 3
 """Runs of each size, by default."""
 RUN_SECONDS = 3
@@ -131,8 +130,7 @@ def plan(request: SweepRequest) -> Matrix:
         PlannedCell(
             name=_cell_name(sweep.name, size),
             title=f"{sweep.name}, batch {size}",
-            pipeline=sweep.name,
-            batch_size=size,
+            cell=pending(sweep.name, size),
             trial=partial(_trial, sweep.name, size, request.seed),
         )
         for sweep in chosen

@@ -18,8 +18,8 @@ from whyidle.capture.cpu_budget import cpu_budget
 from whyidle.capture.sampler.procfs import MachineCpu, parse_machine_cpu, read
 from whyidle.capture.sampler.start import NO_STACKS, StackOptions
 from whyidle.errors import RecordError, WhyidleError
-from whyidle.matrix.matrix import PENDING, Matrix, PlannedCell, Shown, free_folder
-from whyidle.matrix.trial import TrialOutcome, TrialTarget
+from whyidle.matrix.matrix import PENDING, Matrix, PlannedCell, Shown, free_folder, pending
+from whyidle.matrix.trial import TrialOutcome
 from whyidle.record.comparison import CellRecord, read_comparison
 from whyidle.record.run import is_run, open_run
 from whyidle.report.contract import comparison as compare_json
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from whyidle_bench.cases.trial import FaultSpec
 
 SCENARIO = "faults"
-TARGET = TrialTarget("whyidle_bench.cases.trial", "run_fault")
+TARGET = "whyidle_bench.cases.trial:run_fault"
 REPEATS = 1
 """Runs a case, by default."""
 RUN_SECONDS = 4
@@ -185,10 +185,8 @@ def plan(request: FaultRequest) -> Matrix:
         PlannedCell(
             name=case.name,
             title=case.name,
-            pipeline="workers" if case.plan.loader.workers else "naive",
-            batch_size=case.plan.loader.batch,
+            cell=pending("workers" if case.plan.loader.workers else "naive", case.plan.loader.batch, unmet(case.needs)),
             trial=partial(_trial, request, case),
-            unmet=unmet(case.needs),
             stacks=StackOptions() if case.stacks else NO_STACKS,
         )
         for case in chosen

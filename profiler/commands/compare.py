@@ -20,7 +20,7 @@ from ..matrix import experiment
 from ..record.comparison import is_comparison
 from ..record.run import is_run, open_run
 from ..results.comparisons import ComparisonResult
-from ..terminal.console import console, show_comparison, show_document, write_json
+from ..terminal.console import console, show_comparison, shown_again
 from ..terminal.progress import MatrixProgress
 from . import cost_options, options, plot
 
@@ -65,7 +65,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--prefetch", type=count, default=2, metavar="N", help="batches ahead per worker (default: 2)")
     add("--limit", type=count, metavar="N", help="use only N samples")
     add("--no-augment", action="store_true", help="only decode and resize")
-    add("--seed", type=_seed, default=0, metavar="N", help="of order and augmentation (default: 0)")
+    seed = "is not a whole number from 0 to 4294967295"
+    add(
+        "--seed",
+        type=options.number(seed, 0, 2**32 - 1, int),
+        default=0,
+        metavar="N",
+        help="of order and augmentation (default: 0)",
+    )
     roofline = "measure between rounds how fast this machine could prepare samples (default: with several loaders)"
     add("--roofline", action=argparse.BooleanOptionalAction, help=roofline)
     options.add_full(parser)
@@ -116,7 +123,9 @@ def _trainings(arguments: argparse.Namespace) -> int:
         target.print(line, soft_wrap=True, markup=False)
     interrupted = matrix.run(MatrixProgress(target, matrix, arguments.no_live))
     result = ComparisonResult(matrix.folder, made=(compare(matrix.cells), matrix.setting))
-    show_comparison(result.document, result.contract, matrix.folder, arguments.json, arguments.full)
+    show_comparison(result.document, result.contract, arguments.json, arguments.full)
+    if arguments.json != "-":
+        console().print(f"\n{shown_again(matrix.folder, arguments.full)}", soft_wrap=True, markup=False)
     # Of what is kept, as `report` would write it.
     plot.write_page(arguments, ComparisonResult(matrix.folder))
     try:
@@ -145,10 +154,7 @@ def _recorded_runs(arguments: argparse.Namespace) -> int:
         "notices": differences(cells),
     }
     result = ComparisonResult(folders[0], made=(compared, setting))
-    if arguments.json != "-":
-        show_document(result.document(), console(), arguments.full)
-    if arguments.json:
-        write_json(result.contract(), arguments.json)
+    show_comparison(result.document, result.contract, arguments.json, arguments.full)
     plot.write_page(arguments, result)
     plot.draw(arguments, result)
     return 0
@@ -181,12 +187,6 @@ def _feeds(text: str) -> tuple[str, ...]:
     if unknown := [name for name in named if name not in FEEDS]:
         raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(FEEDS)}")
     return named
-
-
-def _seed(text: str) -> int:
-    if not text.isdigit() or int(text) >= 2**32:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 4294967295")
-    return int(text)
 
 
 def _counts(text: str) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,28 +16,28 @@ from ..errors import WhyidleError
 from ..report.contract import comparison as compare_json
 from ..report.documents.cost import logs_document
 from ..results.comparisons import require_one_machine
-from ..terminal.console import console, show_document, write_json
-from .options import require_folder
+from ..terminal.console import show_comparison
+from .options import number, require_folder
 
 if TYPE_CHECKING:
     from whyidle.scenarios.variant import Variant
 
 TARGET = 0.9
 """Accuracy up to which the scenario `cost` counts, unless --target names another."""
-NAMES = {"instance", "price", "prices", "relative_to", "target"}
-"""Of the options, among the arguments, beside `--logs`."""
+_USD = number("is not a price in USD of 0 or more", 0.0, 1e300)
+_SHARE = number("is not an accuracy between 0 and 1", 0.0, 1.0, above=True)
 
 
 def add_arguments(parser: argparse.ArgumentParser, logs: bool = False) -> None:
     """Add the options of the price of an hour; with `logs` those of published logs too."""
     rate = parser.add_mutually_exclusive_group()
     rate.add_argument("--instance", metavar="NAME", help="machine whose price counts (docs/scenarios/cost.md)")
-    rate.add_argument("--price", type=_usd, metavar="USD", help="price of an hour of the machine")
+    rate.add_argument("--price", type=_USD, metavar="USD", help="price of an hour of the machine")
     parser.add_argument("--prices", type=Path, metavar="FILE", help="file with more prices (TOML)")
     if logs:
         parser.add_argument("--logs", type=Path, metavar="DIR", help="for cost: published logs instead of trainings")
         parser.add_argument("--relative-to", metavar="NAME", help="costs relative to this machine, device or threads")
-        parser.add_argument("--target", type=_share, metavar="ACC", help="for cost: cost until this accuracy, 0 to 1")
+        parser.add_argument("--target", type=_SHARE, metavar="ACC", help="for cost: cost until this accuracy, 0 to 1")
 
 
 def tariff(prices: Prices, scenario: str | None) -> Tariff:
@@ -95,26 +95,7 @@ def run_logs(arguments: argparse.Namespace) -> int:
         raise WhyidleError(f"--logs is an option of `compare {COST_SCENARIO}`, not of {scenario}.")
     require_folder(arguments.json)
     logs, problems = cost.read_logs(arguments.logs)
-    bills = cost.bills(logs, cost.load(arguments.prices), arguments.relative_to, arguments.target)
-    base = arguments.relative_to or cost.default_base([each.machine for each in bills])
+    base, bills = cost.bills(logs, cost.load(arguments.prices), arguments.relative_to, arguments.target)
     shown = bills, base, arguments.target, problems, str(arguments.logs)
-    if arguments.json != "-":
-        show_document(logs_document(*shown), console())
-    if arguments.json:
-        write_json(compare_json.logged(*shown), arguments.json)
+    show_comparison(partial(logs_document, *shown), partial(compare_json.logged, *shown), arguments.json)
     return 0
-
-
-def _usd(text: str) -> float:
-    return _number(text, 0.0, 1e300, "a price in USD of 0 or more")
-
-
-def _share(text: str) -> float:
-    return _number(text, 1e-300, 1.0, "an accuracy between 0 and 1")
-
-
-def _number(text: str, least: float, most: float, what: str) -> float:
-    with suppress(ValueError):
-        if least <= float(text) <= most:
-            return float(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not {what}")

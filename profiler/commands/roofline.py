@@ -16,7 +16,7 @@ from ..matrix.experiment import Sources, described
 from ..record.run import RUN_JSON, read_image_files
 from ..report.contract.comparison import roofline
 from ..report.documents.roofline import roofline_document
-from ..terminal.console import console, show_document, write_json
+from ..terminal.console import console, show_comparison
 from . import options
 
 if TYPE_CHECKING:
@@ -60,11 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
             status.update(f"measuring: round {number + 1} of {arguments.rounds}")
             measure(told, data, Settings(arguments.batch_size), device["name"])
     [found] = rooflines({ROOFLINE: [told]})
-    if arguments.json != "-":
-        show_document(roofline_document(found, arguments.what, facts), console())
-    if arguments.json:
-        setting = {"what": arguments.what, "batch_size": arguments.batch_size, "rounds": arguments.rounds, **facts}
-        write_json(roofline(found, setting), arguments.json)
+    setting = {"what": arguments.what, "batch_size": arguments.batch_size, "rounds": arguments.rounds, **facts}
+    show_comparison(partial(roofline_document, found, setting), partial(roofline, found, setting), arguments.json)
     return 0
 
 

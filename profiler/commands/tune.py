@@ -17,9 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..analyse.predict.advice import MOST_WORKERS, Advice
 from ..analyse.predict.observed import workload_of
-from ..analyse.predict.predict import predict
+from ..analyse.predict.predict import MOST_WORKERS, Advice, predict
 from ..analyse.run.analysis import Analysis, analyse
 from ..analyse.run.facts import largest_samples
 from ..capture.bootstrap import RUN, environment

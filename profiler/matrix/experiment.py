@@ -17,15 +17,14 @@ from ..analyse.cells.comparison import place
 from ..capture.cpu_budget import cpu_budget
 from ..errors import MissingExtra, WhyidleError
 from .ceilings import ceilings
-from .matrix import Budget, Matrix, PlannedCell, free_folder
-from .trial import TrialTarget
+from .matrix import Budget, Matrix, PlannedCell, free_folder, pending
 
 if TYPE_CHECKING:
     from whyidle.scenarios.scenario import ExperimentRequest, Scenario, ScenarioData
     from whyidle.scenarios.variant import Variant
 
-TARGET = TrialTarget("whyidle.scenarios.trial", "run_trial")
-_SEVERAL = {
+TARGET = "whyidle.scenarios.trial:run_trial"
+_OPTIONS = {
     "--device": ("devices", "device"),
     "--net": ("nets", "net"),
     "--pipelines": ("pipelines", "pipeline"),
@@ -35,9 +34,11 @@ _SEVERAL = {
     "--ranks": ("ranks", "ranks"),
     "--interconnect": ("interconnects", "interconnect"),
     "--threads": ("threads", "threads"),
+    "--workers": ("workers", "workers"),
+    "--epochs": ("epochs", "epochs"),
+    "--iterations": ("iterations", "iterations"),
 }
-"""Option → what it is called in `ExperimentRequest` and in a `Variant`."""
-_ONE = {"--workers": "workers", "--epochs": "epochs", "--iterations": "iterations"}
+"""Option → what it is called in `ExperimentRequest`, which has one value or several, and in a `Variant`."""
 _OF_LOADING = {"pipeline", "store", "workers"}
 """What a batch that is served from memory has none of."""
 
@@ -161,9 +162,9 @@ def plan(asked: Namespace, say: Callable[[str], None]) -> tuple[Matrix, list[Var
     nets = chosen.nets_for(devices[0]["kind"], asked.net)
     for net in asked.net or ():
         _check_profiles(chosen, devices, net)
-    several = {field: getattr(asked, o[2:].replace("-", "_")) for o, (field, _) in _SEVERAL.items()}
-    several["devices"] = tuple(device["name"] for device in devices)
-    several["pipelines"] = loaders(asked.pipelines, sources.data(nets[0]))
+    named = {field: getattr(asked, option[2:].replace("-", "_")) for option, (field, _) in _OPTIONS.items()}
+    named["devices"] = tuple(device["name"] for device in devices)
+    named["pipelines"] = loaders(asked.pipelines, sources.data(nets[0]))
     cores = max(1, int(cpu_budget().budget))
     request = ExperimentRequest(
         kind=devices[0]["kind"],
@@ -171,8 +172,7 @@ def plan(asked: Namespace, say: Callable[[str], None]) -> tuple[Matrix, list[Var
         full=asked.as_published,
         augment=False if asked.no_augment else None,
         pipelines_asked=asked.pipelines is not None,
-        **{name: getattr(asked, name) for name in _ONE.values()},
-        **several,
+        **named,
     )
     # Loaders that run first are on top of the table as well.
     first = asked.first or ()
@@ -238,16 +238,13 @@ def require_used(asked: ExperimentRequest, variants: Sequence[Variant], experime
         )
 
     loading = [each for each in variants if each.feed != "synthetic"]
-    wanted: list[tuple[str, str, Iterable[Any]]] = [
-        (option, name, getattr(asked, field) or ()) for option, (field, name) in _SEVERAL.items()
-    ]
-    wanted += [(option, name, (getattr(asked, name),)) for option, name in _ONE.items()]
-    for option, name, values in wanted:
+    for option, (field, name) in _OPTIONS.items():
         among = loading if name in _OF_LOADING else variants
         there = {getattr(each, name) for each in among}
         if not among or (name == "pipeline" and not asked.pipelines_asked):
             continue
-        for value in values:
+        values = getattr(asked, field)
+        for value in values if isinstance(values, tuple) else (values,):
             if value is not None and value not in there:
                 several = " Gradients travel only between several --ranks." if name == "interconnect" else ""
                 refuse(f"{option} {value}", several)
@@ -366,14 +363,12 @@ def _cells(
     def planned(variant: Variant) -> PlannedCell:
         # Where it stands on the axes in which cells differ.
         words = [said for name in varying if (said := place(name, getattr(variant, name)))]
+        size = variant.batch_size
         return PlannedCell(
-            name=re.sub(r"[^\w.+-]+", "-", "-".join([*words, variant.pipeline, f"b{variant.batch_size}"])),
-            title=", ".join(dict.fromkeys([*words, variant.pipeline, f"batch {variant.batch_size}"])),
-            pipeline=variant.pipeline,
-            batch_size=variant.batch_size,
+            name=re.sub(r"[^\w.+-]+", "-", "-".join([*words, variant.pipeline, f"b{size}"])),
+            title=", ".join(dict.fromkeys([*words, variant.pipeline, f"batch {size}"])),
+            cell=pending(variant.pipeline, size, why_not(variant), axes(variant)),
             trial=partial(trial, variant),
-            axes=axes(variant),
-            unmet=why_not(variant),
             first=variant.pipeline in (asked.first or ()),
         )
 

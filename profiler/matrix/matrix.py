@@ -21,7 +21,7 @@ from ..capture.sampler.start import NO_STACKS, StackOptions
 from ..errors import RecordError, WhyidleError
 from ..record.comparison import CellRecord, is_comparison, write_comparison
 from ..record.run import open_run
-from .trial import TrialOutcome, TrialServer, TrialTarget
+from .trial import TrialOutcome, TrialServer
 
 Candidate = TypeVar("Candidate")
 
@@ -49,6 +49,11 @@ clock = time.monotonic
 """What a budget is read from."""
 
 
+def pending(pipeline: str, batch_size: int, unmet: str | None = None, axes: dict[str, Any] | None = None) -> Cell:
+    """Make a cell before its first run. `unmet`: why it cannot run here, which leaves it out; `None` where it can."""
+    return Cell(pipeline, batch_size, PENDING if unmet is None else "skipped", unmet, axes=axes or {})
+
+
 @dataclass(frozen=True)
 class PlannedCell:
     """A cell before its runs: where it stands in the table, and what a run of it is."""
@@ -57,15 +62,10 @@ class PlannedCell:
     """Beginning of the names of its run folders; no two cells have the same."""
     title: str
     """Name for people."""
-    pipeline: str
-    """Its loader, or what tells it from others of its batch size where loaders are not compared."""
-    batch_size: int
+    cell: Cell
+    """As the table has it before: see `pending`."""
     trial: Callable[[int, Path], tuple[Any, dict[str, Any]]]
     """From a round and the run folder: what the training is given, and the description for run.json."""
-    axes: dict[str, Any] = field(default_factory=dict)
-    """See `record.comparison.CellRecord`."""
-    unmet: str | None = None
-    """Why it cannot run here, which leaves it out; `None` where it can."""
     first: bool = False
     """Whether all its rounds come before those of cells that are not."""
     stacks: StackOptions = NO_STACKS
@@ -117,8 +117,8 @@ class Matrix:
     folder: Path
     """A folder of its own; see `free_folder`."""
     planned: Sequence[PlannedCell]
-    target: TrialTarget
-    """What a child process does with what a cell's `trial` gives it."""
+    target: str
+    """What a child process calls with what a cell's `trial` gives it, as `module:function`."""
     setting: dict[str, Any]
     """What is compared and how, for comparison.json; what a budget left out is added to it."""
     repeats: int
@@ -133,10 +133,7 @@ class Matrix:
     """Called with the setting before the first run of each round, while nothing runs."""
 
     def __post_init__(self) -> None:
-        self.cells = [
-            Cell(p.pipeline, p.batch_size, PENDING if p.unmet is None else "skipped", p.unmet, axes=p.axes)
-            for p in self.planned
-        ]
+        self.cells = [each.cell for each in self.planned]
         """In the order in which they are planned. `status` is `pending` before the first run."""
 
     @property
@@ -174,10 +171,8 @@ class Matrix:
                     begin = clock()
                     # The first run always runs. Others are expected to take as long as the latest of their cell, or
                     # where there was none the median of the cells that ran; a shorter one may fit where one did not.
-                    if budget is not None and took:
-                        expected = took.get(place, median(took.values()))
-                        if begin - budget.begun + expected > budget.seconds:
-                            continue
+                    if budget is not None and took and took.get(place, median(took.values())) > budget.left:
+                        continue
                     if number != last and self.before_round is not None:
                         self.before_round(self.setting)
                     last = number

@@ -33,14 +33,6 @@ INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
-class TrialTarget:
-    """What a child runs: `module.function(spec)`."""
-
-    module: str
-    function: str
-
-
-@dataclass(frozen=True)
 class TrialOutcome:
     """How a trial ended: `ok`, `oom`, `failed` or `stopped`, and why."""
 
@@ -52,12 +44,13 @@ SAFE_PATH = "PYTHONSAFEPATH"
 
 
 class TrialServer:
-    """Starts trials, one at a time; the server process ends with this one."""
+    """Starts trials, one at a time; the server process ends with this one. `target`: what a child calls with what it is
+    given, as `module:function`."""
 
-    def __init__(self, target: TrialTarget) -> None:
+    def __init__(self, target: str) -> None:
         self._target = target
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([target.module])
+        self._context.set_forkserver_preload([target.partition(":")[0]])
         # Ctrl-C in a terminal reaches the server too, and would interrupt it in its imports. The children it
         # forks inherit the mask and lift it.
         mask, safe_path = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}), os.environ.get(SAFE_PATH)
@@ -120,7 +113,7 @@ def _nothing() -> None:
     """Do what a process does that is waited for only to know that there are processes now."""
 
 
-def _child(target: TrialTarget, spec: Any, start: Connection) -> None:
+def _child(target: str, spec: Any, start: Connection) -> None:
     """Wait, in the child, for the word to begin, then run; end when the command that started us is gone."""
     # A group of its own: whatever the training leaves behind when it is killed can be ended with it.
     os.setpgid(0, 0)
@@ -132,7 +125,8 @@ def _child(target: TrialTarget, spec: Any, start: Connection) -> None:
         if not _word(start):
             return
         threading.Thread(target=_end_with_starter, args=(start,), name="whyidle-starter", daemon=True).start()
-        getattr(importlib.import_module(target.module), target.function)(spec)
+        module, _, function = target.partition(":")
+        getattr(importlib.import_module(module), function)(spec)
     except KeyboardInterrupt:
         # Whoever pressed it knows: no traceback of whatever was being imported.
         os._exit(INTERRUPTED)

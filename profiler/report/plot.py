@@ -300,7 +300,7 @@ def _rooflines(result: Comparison, setting: dict[str, Any], title: str) -> Figur
     drawn, panels = _panels(title, (8.0, height), len(found), height_ratios=ratios)
     for axes, each, reached in zip(panels, found, loaders, strict=True):
         limit_ms, left = 1e3 / each.limit, 0.0
-        parts = [(part.name, 1e3 / part.all_cores.value) for part in each.making]
+        parts = [(part.name, 1e3 / part.all_cores.value) for part in each.parts if part.kind == MAKING]
         for (part, ms), colour in zip(
             parts if each.bound_by == MAKING else [(each.bound_by, limit_ms)], cycle(colours)
         ):

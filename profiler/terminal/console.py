@@ -74,13 +74,11 @@ def show_in(output: str | None, document: Document, full: bool = True) -> None:
 
 
 def show_comparison(
-    document: Callable[[], Document], content: Callable[[], Content], to: Path, json_file: str | None, full: bool
+    document: Callable[[], Document], content: Callable[[], Content], json_file: str | None, full: bool = True
 ) -> None:
-    """Print what runs in the folder `to` came to, and write its JSON where that was asked for (`-`: instead)."""
+    """Print what was compared, and write its JSON where that was asked for (`-`: instead)."""
     if json_file != "-":
-        target = console()
-        show_document(document(), target, full)
-        target.print(f"\n{shown_again(to, full)}", soft_wrap=True, markup=False)
+        show_document(document(), console(), full)
     if json_file:
         write_json(content(), json_file)
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from math import exp, inf, log
 from statistics import fmean
 
-from ..analyse.predict.advice import TIE
-from ..analyse.predict.workload import Binding, Prediction
+from ..analyse.predict.predict import TIE, Prediction
+from ..analyse.predict.replay import Binding
 from ..analyse.statistics import Estimate
 from ..record.tuning import DEFAULT_PREFETCH, Block, LoaderSettings
 from .result import SearchEnd, Trial, Tuning, WorkersCost, describe

@@ -15,7 +15,7 @@ import pytest
 from support.crafted import analysis_of_run
 from support.terminals import alive
 from whyidle.analyse.cells.comparison import Cell, RunRow
-from whyidle.matrix.trial import TrialOutcome, TrialServer, TrialTarget
+from whyidle.matrix.trial import TrialOutcome, TrialServer
 from whyidle.record.run import open_run, processes
 from whyidle.record.schema import STEP
 from whyidle.scenarios.trial import TrialSpec
@@ -84,7 +84,7 @@ SCENARIO = Parity()
 
 @pytest.fixture(scope="module")
 def server() -> TrialServer:
-    return TrialServer(TrialTarget("whyidle.scenarios.trial", "run_trial"))
+    return TrialServer("whyidle.scenarios.trial:run_trial")
 
 
 Trial = Callable[..., tuple[TrialOutcome, Path]]

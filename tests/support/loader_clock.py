@@ -14,24 +14,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from math import inf
 
 import numpy as np
 
-from whyidle.analyse.predict.workload import Times, Workload
+from whyidle.analyse.predict.replay import Times, Workload
 from whyidle.record.tuning import LoaderSettings
 
 MS = 1e6
+RUN_AHEAD = 4
+"""Steps that the training may be ahead of a device it does not wait for."""
+ALONE = ("draw", "handoff", "made here")
+"""Kinds of work of the training, each of which keeps a CPU busy."""
 Activity = tuple[str, float] | None
-
-
-@dataclass(frozen=True)
-class Made:
-    """Parts of making each batch, one value a batch."""
-
-    cpu_ns: Times
-    wait_ns: Times
-    read_ns: Times
 
 
 def _none(rng: np.random.Generator, batches: int) -> Times:
@@ -52,8 +48,6 @@ class Spec:
     """Standard deviation of it, of its mean; gamma distributed."""
     device_ns: float | None = None
     synchronous: bool = True
-    run_ahead: int = 4
-    """Steps that the training may be ahead of a device it does not wait for."""
     handoff_ns: float = 0.2 * MS
     drawing_ns: float = 0.0
     """Of the sampler on a batch's indices, in the training, before the batch is ordered."""
@@ -65,15 +59,12 @@ class Spec:
     main_cpus: float = 1.0
     cpus: float = 8.0
     contention: float = 0.0
-    storage_parallel: float | None = None
+    storage_parallel: float = inf
     start_ns: float = 15 * MS
     """For each process, the training's own one of them."""
     batches_per_epoch: int | None = None
     batch_size: int = 32
     baseline: LoaderSettings = field(default_factory=lambda: LoaderSettings(2, 2))
-
-    def made(self, rng: np.random.Generator, batches: int) -> Made:
-        return Made(self.cpu(rng, batches), self.wait(rng, batches), self.read(rng, batches))
 
     def hosts(self, rng: np.random.Generator, batches: int) -> Times:
         if self.host_cv == 0:
@@ -82,42 +73,12 @@ class Spec:
         return rng.gamma(shape, self.host_ns / shape, batches)
 
 
-@dataclass(frozen=True)
-class Simulated:
-    """What came of it."""
+class Simulation:
+    """A training of so many batches with one setting, from a cold start; `load` has to hold some more batches, as they
+    are prefetched."""
 
-    step_ends_ns: Times
-    """When each step was done, on the device where there is one."""
-    waits_ns: Times
-    """Of the training in each fetch, hand-off included."""
-    order: list[int]
-    """Batches as they were handed over, counted over all epochs."""
-    makers: list[int]
-    """Worker that made each of them; -1: the training process."""
-    most_outstanding: int
-    stalled_ns: float
-    """Time in which the device, or the training on the processor, waited for data."""
-    batch_size: int
-
-    def rate(self, skip: int = 0) -> float:
-        """Samples per second from the end of step `skip` - 1 on."""
-        begin = self.step_ends_ns[skip - 1] if skip else 0.0
-        return (len(self.step_ends_ns) - skip) * self.batch_size * 1e9 / (self.step_ends_ns[-1] - begin)
-
-    @property
-    def samples_per_s(self) -> float:
-        return self.rate()
-
-    @property
-    def stall_share(self) -> float:
-        return self.stalled_ns / float(self.step_ends_ns[-1])
-
-
-class _Training:
-    """One run of a training with one setting."""
-
-    def __init__(self, spec: Spec, settings: LoaderSettings, batches: int, made: Made, hosts: Times) -> None:
-        self.spec, self.settings, self.batches, self.made, self.hosts = spec, settings, batches, made, hosts
+    def __init__(self, load: Workload, settings: LoaderSettings, batches: int) -> None:
+        self.load, self.settings, self.batches = load, settings, batches
         self.now = 0.0
         workers = settings.num_workers
         self.indices: list[deque[int]] = [deque() for _ in range(workers)]
@@ -128,27 +89,31 @@ class _Training:
         """Finished batches that have not arrived: none overtakes another."""
         self.arrived: deque[tuple[int, int]] = deque()
         self.issued, self.epoch_end = 0, 0
-        self.most_outstanding = 0
         self.launched: deque[int] = deque()
         self.done = 0
-        self.order: list[int] = []
-        self.makers: list[int] = []
-        self.waits: list[float] = []
         self.ends: list[float] = []
+        """When each step was done, on the device where there is one."""
         self.launched_ends: dict[int, float] = {}
         self.stalled = 0.0
+        """Time in which the device, or the training on the processor, waited for data."""
         self.finished = False
         self.running: list[tuple[Iterator[Activity], str, float]] = []
         self.blocked: list[Iterator[Activity]] = [self.train(), *(self.work(w) for w in range(workers))]
-        if spec.device_ns is not None:
-            self.blocked.append(self.device(spec.device_ns))
+        if load.device_ns is not None:
+            self.blocked.append(self.device(load.device_ns))
+        self.run()
+
+    def rate(self, skip: int) -> float:
+        """Samples per second from the end of step `skip` - 1 on."""
+        size = self.settings.batch_size or self.load.batch_size
+        return (self.batches - skip) * size * 1e9 / (self.ends[-1] - self.ends[skip - 1])
 
     # The processes
 
     def issue(self) -> Iterator[Activity]:
         if self.issued >= self.epoch_end:
             return
-        yield "draw", self.spec.drawing_ns
+        yield "draw", self.load.drawing_ns
         workers = self.settings.num_workers
         for _ in range(workers):
             worker = self.turn
@@ -160,55 +125,52 @@ class _Training:
         self.indices[worker].append(self.issued)
         self.given[worker] += 1
         self.issued += 1
-        self.most_outstanding = max(self.most_outstanding, sum(self.given))
 
     def work(self, worker: int) -> Iterator[Activity]:
         while True:
             while not self.indices[worker]:
                 yield None
             batch = self.indices[worker].popleft()
-            yield "read", self.made.read_ns[batch]
-            yield "wait", self.made.wait_ns[batch]
-            yield "cpu", self.made.cpu_ns[batch] + self.spec.sharing_ns
-            self.blocked.append(self.travel(worker, batch, self.spec.delay_ns if self.indices[worker] else 0.0))
+            yield "read", self.load.read_ns[batch]
+            yield "wait", self.load.wait_ns[batch]
+            yield "cpu", self.load.cpu_ns[batch] + self.load.sharing_ns
+            self.blocked.append(self.travel(worker, batch, self.load.delay_ns if self.indices[worker] else 0.0))
 
     def travel(self, worker: int, batch: int, delay_ns: float) -> Iterator[Activity]:
         self.sent.append(batch)
-        yield "wait", self.spec.latency_ns + delay_ns
+        yield "wait", self.load.latency_ns + delay_ns
         while self.sent[0] != batch:
             yield None
         self.sent.popleft()
         self.arrived.append((worker, batch))
 
-    def device(self, step_ns: float) -> Iterator[Activity]:
+    def device(self, steps_ns: Times) -> Iterator[Activity]:
         while True:
             while not self.launched:
                 yield None
             step = self.launched.popleft()
-            yield "wait", step_ns
+            yield "wait", steps_ns[step]
             while step not in self.launched_ends:
                 yield None
             self.ends.append(self.now)
             self.done += 1
 
     def begin_epoch(self, first: int) -> Iterator[Activity]:
-        spec, workers = self.spec, self.settings.num_workers
-        length = spec.batches_per_epoch
-        self.epoch_end = first + length if length else len(self.made.cpu_ns)
+        load, workers = self.load, self.settings.num_workers
+        length = load.batches_per_epoch
+        self.epoch_end = first + length if length else len(load.cpu_ns)
         self.turn = 0
         if not self.settings.persistent_workers:
-            yield "wait", spec.start_ns * (workers + 1)
+            yield "wait", load.start_ns * (workers + 1)
         for _ in range(self.settings.outstanding):
             yield from self.issue()
 
     def fetch(self, wanted: int, aside: dict[int, int]) -> Iterator[Activity]:
         if self.settings.num_workers == 0:
-            yield "draw", self.spec.drawing_ns
-            yield "read", self.made.read_ns[wanted]
-            yield "wait", self.made.wait_ns[wanted]
-            yield "made here", self.made.cpu_ns[wanted]
-            self.order.append(wanted)
-            self.makers.append(-1)
+            yield "draw", self.load.drawing_ns
+            yield "read", self.load.read_ns[wanted]
+            yield "wait", self.load.wait_ns[wanted]
+            yield "made here", self.load.cpu_ns[wanted]
             return
         if self.issued >= self.epoch_end and wanted == self.epoch_end:
             yield from self.begin_epoch(wanted)
@@ -219,33 +181,30 @@ class _Training:
             while not self.arrived:
                 yield None
             worker, batch = self.arrived.popleft()
-            yield "handoff", self.spec.handoff_ns
+            yield "handoff", self.load.handoff_ns
             if batch == wanted or not self.settings.in_order:
                 break
             aside[batch] = worker
         self.given[worker] -= 1
         yield from self.issue()
-        self.order.append(batch)
-        self.makers.append(worker)
 
     def train(self) -> Iterator[Activity]:
         aside: dict[int, int] = {}
-        on_device = self.spec.device_ns is not None
+        on_device = self.load.device_ns is not None
         for step in range(self.batches):
             asked = self.now
             yield from self.fetch(step, aside)
-            self.waits.append(self.now - asked)
             if not on_device:
                 self.stalled += self.now - asked
             elif self.done == step:
                 self.stalled += self.now - (self.ends[-1] if self.ends else 0.0)
             self.launched.append(step)
-            yield "host", self.hosts[step]
+            yield "host", self.load.host_ns[step]
             self.launched_ends[step] = self.now
             if not on_device:
                 self.ends.append(self.now)
             else:
-                ahead = 0 if self.spec.synchronous else self.spec.run_ahead
+                ahead = 0 if self.load.synchronous else RUN_AHEAD
                 while self.done < step + 1 - ahead:
                     yield None
         while len(self.ends) < self.batches:
@@ -255,19 +214,17 @@ class _Training:
     # The clock
 
     def speeds(self) -> dict[str, float]:
-        spec = self.spec
+        load = self.load
         kinds = [kind for _, kind, _ in self.running]
         computing, reading = kinds.count("cpu"), kinds.count("read")
-        demand = (
-            computing + sum(map(kinds.count, ("draw", "handoff", "made here"))) + spec.main_cpus * kinds.count("host")
-        )
-        share = min(1.0, spec.cpus / demand) if demand else 1.0
-        storage = min(1.0, spec.storage_parallel / reading) if reading and spec.storage_parallel else 1.0
-        worker = share / (1 + spec.contention * max(0, computing - 1))
+        alone = sum(map(kinds.count, ALONE))
+        demand = computing + alone + load.main_cpus * kinds.count("host")
+        share = min(1.0, load.cpus / demand) if demand else 1.0
+        storage = min(1.0, load.storage_parallel / reading) if reading else 1.0
+        worker = share / (1 + load.contention * max(0, computing - 1))
         # Of its own work the training computes no more than `main_cpus` of the time, and only that is slowed.
-        host = 1 / (1 + min(1.0, spec.main_cpus) * (1 / share - 1))
-        alone = dict.fromkeys(("draw", "handoff", "made here"), share)
-        return {"wait": 1.0, "read": storage, "cpu": worker, "host": host, **alone}
+        host = 1 / (1 + min(1.0, load.main_cpus) * (1 / share - 1))
+        return {"wait": 1.0, "read": storage, "cpu": worker, "host": host} | dict.fromkeys(ALONE, share)
 
     def resume(self, process: Iterator[Activity]) -> None:
         """Lets it go on until it works on something or waits."""
@@ -281,7 +238,7 @@ class _Training:
 
     def state(self) -> tuple[int, ...]:
         """Whatever a process may wait for changes one of these."""
-        parts = (self.blocked, self.running, self.arrived, self.launched, self.launched_ends, self.order)
+        parts = (self.blocked, self.running, self.arrived, self.launched, self.launched_ends)
         return self.issued, self.done, *map(len, parts)
 
     def run(self) -> None:
@@ -305,53 +262,14 @@ class _Training:
                     self.blocked.append(process)
 
 
-def simulate(
-    spec: Spec,
-    settings: LoaderSettings,
-    batches: int,
-    seed: int = 0,
-    *,
-    made: Made | None = None,
-    hosts: Times | None = None,
-) -> Simulated:
-    """Train on so many batches from a cold start. `made` and `hosts` are drawn by `seed` where they are not given;
-    `made` has to hold some batches more than are trained on, as they are prefetched."""
-    rng = np.random.default_rng(seed)
-    made = made or spec.made(rng, batches + settings.outstanding + 1)
-    hosts = spec.hosts(rng, batches) if hosts is None else hosts
-    size = settings.batch_size or spec.batch_size
-    run = _Training(spec, settings, batches, made, hosts)
-    run.run()
-    return Simulated(
-        np.array(run.ends), np.array(run.waits), run.order, run.makers, run.most_outstanding, run.stalled, size
-    )
-
-
 def recorded(spec: Spec, batches: int = 300, seed: int = 0, settings: LoaderSettings | None = None) -> Workload:
     """What an exact recording of so many batches would say, without any noise of its own."""
     rng = np.random.default_rng(seed)
-    made = spec.made(rng, batches)
-    return Workload(
-        settings=settings or spec.baseline,
-        batch_size=spec.batch_size,
-        cpu_ns=made.cpu_ns,
-        wait_ns=made.wait_ns,
-        read_ns=made.read_ns,
-        host_ns=spec.hosts(rng, batches),
-        device_ns=None if spec.device_ns is None else np.full(batches, spec.device_ns),
-        synchronous=spec.synchronous,
-        handoff_ns=spec.handoff_ns,
-        drawing_ns=spec.drawing_ns,
-        latency_ns=spec.latency_ns,
-        delay_ns=spec.delay_ns,
-        sharing_ns=spec.sharing_ns,
-        main_cpus=spec.main_cpus,
-        start_ns=spec.start_ns,
-        batches_per_epoch=spec.batches_per_epoch,
-        cpus=spec.cpus,
-        storage_parallel=spec.storage_parallel,
-        contention=spec.contention,
-    )
+    made = {f"{part}_ns": getattr(spec, part)(rng, batches) for part in ("cpu", "wait", "read")}
+    told = {each.name: getattr(spec, each.name) for each in fields(Workload) if hasattr(spec, each.name)}
+    own = {"settings": settings or spec.baseline, "host_ns": spec.hosts(rng, batches)}
+    device = None if spec.device_ns is None else np.full(batches, spec.device_ns)
+    return Workload(**told | made | own | {"device_ns": device})
 
 
 def _constant(ns: float) -> Callable[[np.random.Generator, int], Times]:

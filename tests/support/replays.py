@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from whyidle.analyse.predict import advice
+from whyidle.analyse.predict import predict
 
 
 def _once(replays: Callable[..., Any]) -> Callable[..., Any]:
@@ -27,5 +27,5 @@ def _once(replays: Callable[..., Any]) -> Callable[..., Any]:
 def replays_are_answered_once() -> Iterator[None]:
     """For tests that print one recording in many forms. Import it where it is to be so."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(advice, "predict", _once(advice.predict))
+        patch.setattr(predict, "predict", _once(predict.predict))
         yield

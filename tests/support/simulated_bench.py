@@ -13,8 +13,9 @@ from math import exp
 
 import numpy as np
 
-from support.loader_clock import Made, Spec, Times, simulate
-from whyidle.analyse.predict.workload import Binding, Prediction
+from support.loader_clock import Simulation, Spec, Times, recorded
+from whyidle.analyse.predict.predict import Prediction
+from whyidle.analyse.predict.replay import Binding, Workload
 from whyidle.record.tuning import Block, LoaderSettings
 from whyidle.tune.standing import SearchPlan
 from whyidle.tune.training import BenchEnded, TrialFailed
@@ -31,18 +32,12 @@ def rate(spec: Spec, settings: LoaderSettings) -> float:
     plain = replace(settings, pin_memory=False, persistent_workers=False, pipeline=None)
     settle = 2 + 2 * plain.outstanding
     # Every setting makes the same batches: what they differ by is not what they were given to do.
-    made = _made(spec, settle + STEPS + 80)
-    return simulate(steady, plain, settle + STEPS, made=made, hosts=_hosts(spec, settle + STEPS)).rate(settle)
+    return Simulation(_load(steady, settle + STEPS + 80), plain, settle + STEPS).rate(settle)
 
 
 @cache
-def _made(spec: Spec, batches: int) -> Made:
-    return spec.made(np.random.default_rng(1), batches)
-
-
-@cache
-def _hosts(spec: Spec, batches: int) -> Times:
-    return spec.hosts(np.random.default_rng(2), batches)
+def _load(spec: Spec, batches: int) -> Workload:
+    return replace(recorded(spec, batches, 1), host_ns=spec.hosts(np.random.default_rng(2), batches))
 
 
 @cache

@@ -10,7 +10,7 @@ import pytest
 
 from whyidle.capture.sampler.start import StackOptions
 from whyidle.matrix import matrix
-from whyidle.matrix.trial import TrialOutcome, TrialTarget
+from whyidle.matrix.trial import TrialOutcome
 from whyidle.record.run import update_run
 
 
@@ -22,7 +22,7 @@ class VirtualServer:
         leave: makes the recording in a run folder, by what is to be trained and what is said of the run.
     """
 
-    def __init__(self, target: TrialTarget, leave: Callable[[Path, Any, dict[str, Any]], object]) -> None:
+    def __init__(self, target: str, leave: Callable[[Path, Any, dict[str, Any]], object]) -> None:
         self._target, self._leave = target, leave
         self.ran: list[Any] = []
         """What was to be trained, so far."""
@@ -38,7 +38,7 @@ class VirtualServer:
         monkeypatch.setattr(self, "stacks", [])
         monkeypatch.setattr(self, "then", lambda spec: None)
 
-    def __call__(self, target: TrialTarget) -> VirtualServer:
+    def __call__(self, target: str) -> VirtualServer:
         assert target == self._target
         return self
 

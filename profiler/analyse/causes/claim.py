@@ -14,8 +14,7 @@ from enum import Enum
 from typing import Any
 
 from ...record.tuning import LoaderSettings
-from ..predict.advice import VanishedWork
-from ..predict.workload import Prediction
+from ..predict.predict import Prediction, VanishedWork
 from ..run.facts import Facts
 from ..run.loader_stats import BUSY
 from ..run.metrics import METRICS

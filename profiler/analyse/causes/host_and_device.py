@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from ...record.reader import measured
-from ..predict.advice import VanishedWork
+from ..predict.predict import VanishedWork
 from ..run.device_state import OutlierSteps
 from ..run.host_gaps import BEFORE_COMPUTING
 from ..run.window import measured_or

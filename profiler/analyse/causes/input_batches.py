@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...record.schema import MemoryLimitOf
-from ..predict.advice import VanishedWork
-from ..predict.predict import Assumed
+from ..predict.predict import Assumed, VanishedWork
 from ..run.exposed_data_wait import Spread
 from ..run.facts import Facts
 from ..run.loader_stats import BUSY, HandedOver

@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from ...record.schema import NOT_MEASURED, ThreadState
-from ..predict.advice import VanishedWork
-from ..predict.predict import Assumed
+from ..predict.predict import Assumed, VanishedWork
 from ..run.loader_stats import BUSY, HEAVILY_QUEUED_PCT, MOSTLY_READING, QUEUED_PCT, Exclusion, SeenWaiting, TimeGrowth
 from ..run.window import measured_or
 from ..where.selection import NOT_MENDED, OF_HANDS, OF_THE_MACHINE, PREPARING, WORTH_A_LINE, Lines, making

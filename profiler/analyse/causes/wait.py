@@ -9,8 +9,8 @@ from typing import Any
 
 from ...record.schema import ThreadState
 from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
-from ..predict.advice import MOST_WORKERS, VanishedWork
-from ..predict.workload import BINDS, Prediction
+from ..predict.predict import MOST_WORKERS, Prediction, VanishedWork
+from ..predict.replay import BINDS
 from ..run.exposed_data_wait import Spread
 from ..run.host_gaps import NO_STEP
 from ..run.loader_stats import BUSY, QUEUED_PCT, SURELY_GROWS, LoaderStats

@@ -154,70 +154,54 @@ def _elements_per_sample(facts: Facts) -> float | None:
     return float(elements[told].sum()) / samples if samples else None
 
 
-def _new_pages(facts: Facts) -> float | None:
-    return facts.loader.minor_faults_per_batch / facts.batch_size if facts.batch_size else None
-
-
-def _first_wait(facts: Facts) -> float | None:
-    waits = facts.waits
-    return (waits.starting_ns + waits.filling_ns) / waits.epochs / 1e6 if waits.epochs else None
-
-
-def _retries(facts: Facts) -> float:
-    return 0.0 if facts.memory_pressure is None else float(facts.memory_pressure.count)
-
-
-Figure = Callable[[Facts], float | None]
-"""A figure of a run; `None` or NaN where not measured."""
-
-
-def _read(path: str, per: float = 1.0) -> Figure:
-    """Make what reads a figure at a place in the facts, so many of its unit in one."""
-
-    def read(run: Facts) -> float | None:
-        value: Any = run
-        for name in path.split("."):
-            value = None if value is None else getattr(value, name)
-        return None if value is None else float(value) / per
-
-    return read
-
-
-FIGURES: Mapping[str, tuple[str, str, Figure]] = {
+FIGURES: Mapping[str, tuple[str, str, Callable[[Facts], float | None]]] = {
     "batches": ("Batches per epoch", "", _batches_per_epoch),
-    "making": ("Preparing a sample", "ms", _read("loader.make_ms_per_sample")),
+    "making": ("Preparing a sample", "ms", lambda run: run.loader.make_ms_per_sample),
     "busy": ("Workers busy", "%", lambda run: None if run.made_in_training else run.loader.worker_busy_pct),
+    "workers": ("Workers", "", lambda run: max(run.set_workers or 0, run.loader.makers)),
     "elements": ("Elements per sample", "", _elements_per_sample),
-    "pages": ("Pages touched for the first time per sample", "", _new_pages),
+    "pages": (
+        "Pages touched for the first time per sample",
+        "",
+        lambda run: run.loader.minor_faults_per_batch / run.batch_size if run.batch_size else None,
+    ),
     "faults": ("Page faults that read from disk, per sample,", "", lambda run: run.loader.major_faults / run.samples),
-    "megabytes": ("Bytes of a batch", "MB", _read("loader.mean_batch_bytes", 1e6)),
-    "clock": ("Multiprocessor clock while computing", "MHz", _read("device_state.clock_mhz")),
-    "retries": ("Allocator retries per run", "", _retries),
-    "first": ("Wait for an epoch's first batch", "ms", _first_wait),
+    "megabytes": ("Bytes of a batch", "MB", lambda run: run.loader.mean_batch_bytes / 1e6),
+    "clock": (
+        "Multiprocessor clock while computing",
+        "MHz",
+        lambda run: None if run.device_state is None else run.device_state.clock_mhz,
+    ),
+    "retries": (
+        "Allocator retries per run",
+        "",
+        lambda run: 0 if run.memory_pressure is None else run.memory_pressure.count,
+    ),
+    "first": (
+        "Wait for an epoch's first batch",
+        "ms",
+        lambda run: (
+            (run.waits.starting_ns + run.waits.filling_ns) / run.waits.epochs / 1e6 if run.waits.epochs else None
+        ),
+    ),
+    "gap": (
+        "Gap of the device",
+        "ms",
+        lambda run: float(np.median(run.parts.gaps_ns)) / 1e6 if len(run.parts.gaps_ns) else None,
+    ),
+    "others": ("CPUs of other programs", "", lambda run: run.foreign_cpus),
+    "machine": ("CPUs in use", "%", lambda run: run.sampled.machine_busy_pct),
 }
-"""Name → (what it is in the evidence, unit, the figure) of what the rules ask about."""
-
-
-def _workers(run: Facts) -> float:
-    return float(max(run.set_workers or 0, run.loader.makers))
-
-
-def _gap(run: Facts) -> float | None:
-    return float(np.median(run.parts.gaps_ns)) / 1e6 if len(run.parts.gaps_ns) else None
+"""Name → (what it is in the evidence, unit, a run's figure, `None` or NaN where not measured) of what the rules ask
+about."""
 
 
 # What sizes differ by.
 
 
-@dataclass(frozen=True)
-class RunTerms:
-    """What one run contributes to a sweep."""
-
-    size: int
-    block: Any
-    """Runs of the same block followed each other on one machine; `None` where that is not known."""
-    terms: Mapping[str, float]
-    """Time per sample of each term, `total` among them."""
+RunTerms = tuple[int, Any, Mapping[str, float]]
+"""What one run contributes to a sweep: (batch size, block, time per sample of each term, `total` among them). Runs of
+the same block followed each other on one machine; `None` where that is not known."""
 
 
 class SweepFit:
@@ -228,13 +212,22 @@ class SweepFit:
     """
 
     def __init__(self, runs: Sequence[RunTerms]) -> None:
-        self._sizes = sorted({run.size for run in runs})
+        self._sizes = sorted({size for size, *_ in runs})
         self._totals = {
-            size: float(np.mean([run.terms[TOTAL] for run in runs if run.size == size])) for size in self._sizes
+            each: float(np.mean([terms[TOTAL] for size, _, terms in runs if size == each])) for each in self._sizes
         }
-        self._terms = list(runs[0].terms)
-        shares = np.array([[run.terms[name] / self._totals[run.size] for name in self._terms] for run in runs])
-        self._solved = LeastSquares(_design(runs, self._sizes), shares)
+        self._terms = list(runs[0][-1])
+        shares = np.array([[terms[name] / self._totals[size] for name in self._terms] for size, _, terms in runs])
+        # A column for each size, and one for each block but the last, in which the last is what makes them sum to 0.
+        # Blocks count where at least `LEAST_WHOLE_BLOCKS` of them hold every size.
+        held: dict[Any, set[int]] = {}
+        for size, block, _ in runs:
+            held.setdefault(block, set()).add(size)
+        whole = sum(block is not None and of == set(self._sizes) for block, of in held.items())
+        blocks = sorted(held) if whole >= LEAST_WHOLE_BLOCKS and None not in held else []
+        columns = [[float(size == each) for size, *_ in runs] for each in self._sizes]
+        columns += [[float(at == each) - float(at == blocks[-1]) for _, at, _ in runs] for each in blocks[:-1]]
+        self._solved = LeastSquares(np.array(columns).T, shares)
         variance = SWEEP_PRIOR.variance(self._solved.squares, self._solved.freedom)
         # A term that no run has, such as copies where the processor is the device, has no noise either.
         self._variance: Values = np.where((shares != 0).any(axis=0), variance, 0.0)
@@ -278,21 +271,6 @@ class SweepFit:
         return Estimate.around(value, quantile * deviation)
 
 
-def _design(runs: Sequence[RunTerms], sizes: Sequence[int]) -> Values:
-    """Make a column for each size, and one for each block but the last, in which the last is what makes them sum to 0.
-
-    Blocks count where at least `LEAST_WHOLE_BLOCKS` of them hold every size.
-    """
-    held: dict[Any, set[int]] = {}
-    for run in runs:
-        held.setdefault(run.block, set()).add(run.size)
-    whole = sum(block is not None and of == set(sizes) for block, of in held.items())
-    blocks = sorted(b for b in held if b is not None) if whole >= LEAST_WHOLE_BLOCKS and None not in held else []
-    columns = [[float(run.size == size) for run in runs] for size in sizes]
-    columns += [[float(run.block == each) - float(run.block == blocks[-1]) for run in runs] for each in blocks[:-1]]
-    return np.array(columns).T
-
-
 @dataclass(frozen=True)
 class Compared:
     """Two batch sizes of a sweep."""
@@ -313,10 +291,9 @@ class Compared:
         """Estimate what a term grew by from the smaller to the larger size, µs per sample."""
         return self.fit.change(self.smaller, self.larger, term)
 
-    def figure(self, of: str | Figure) -> tuple[float, float] | None:
-        """Give a figure, or one of `FIGURES`, at both sizes, the median over their runs; `None` unless both are
-        known."""
-        value = FIGURES[of][2] if isinstance(of, str) else of
+    def figure(self, name: str) -> tuple[float, float] | None:
+        """Give one of `FIGURES` at both sizes, the median over their runs; `None` unless both are known."""
+        value = FIGURES[name][2]
         before, after = (median_of_known(value(run) for run in runs) for runs in (self.before, self.after))
         return None if before is None or after is None else (before, after)
 
@@ -410,15 +387,11 @@ class SizeRule:
             return ""
         return self.why if isinstance(self.why, str) else self.why(compared)
 
-    def evidence(self, compared: Compared) -> tuple[Evidence, ...]:
-        """Give what shows that it holds."""
-        return tuple(each for name in self.shows for each in compared.evidence(name))
-
 
 def _too_few_batches(compared: Compared) -> str:
     """An epoch of fewer batches than workers leaves some of them without any."""
     had, has = map(round, compared.figure("batches") or (0.0, 0.0))
-    most = round(max(compared.figure(_workers) or (0.0,)))
+    most = round(max(compared.figure("workers") or (0.0,)))
     due = compared.is_due_to(STARTING, FILLING) or compared.is_due_to(STARTING, FILLING, MAKING)
     if not has < min(had, most) or not due:
         return ""
@@ -486,7 +459,7 @@ def _loader_floor(compared: Compared) -> str:
     making, busy = compared.figure("making") or (0.0, 0.0), compared.figure("busy")
     in_training = any(run.made_in_training for run in compared.after)
     # All workers prepare samples side by side.
-    workers = max(1.0, (compared.figure(_workers) or (1.0, 1.0))[1])
+    workers = max(1.0, (compared.figure("workers") or (1.0, 1.0))[1])
     if compared.slower and 1e3 * (making[1] - making[0]) / workers >= MOSTLY * compared.growth:
         why = f"because preparing a sample takes {making[1]:.2f} ms instead of {making[0]:.2f}"
     elif busy is not None and busy[1] < 100 * BUSY and not in_training:
@@ -630,7 +603,7 @@ def batch_verdict(rows: Iterable[tuple[int, Any, Facts]]) -> BatchVerdict | None
     if len(runs) < 2:
         return None
     times = alike_in_starts([run for _, _, run in counted])
-    measured = [RunTerms(size, block, each) for (size, block, _), each in zip(counted, times, strict=True)]
+    measured = [(size, block, each) for (size, block, _), each in zip(counted, times, strict=True)]
     fit = SweepFit(measured)
     steps = {size: int(np.median([run.window.count for run in known])) for size, known in runs.items()}
     long = [size for size in runs if steps[size] >= LEAST_STEPS]
@@ -659,7 +632,7 @@ def batch_verdict(rows: Iterable[tuple[int, Any, Facts]]) -> BatchVerdict | None
         larger=larger,
         terms={size: {term: fit.at(size, term) for term in TERMS} for size in runs},
         medians={
-            size: {t: float(np.median([run.terms[t] for run in measured if run.size == size])) for t in TERMS}
+            size: {t: float(np.median([terms[t] for of, _, terms in measured if of == size])) for t in TERMS}
             for size in runs
         },
         changes={term: compared.change(term) for term in TERMS},
@@ -704,10 +677,11 @@ def _judge(compared: Compared, before: Work, after: Work) -> Said:
     rule, why = next((rule, why) for rule in RULES if (why := rule.holds(compared)))
     if compared.moved() < 0:
         return "none", f"a larger batch is faster: {said}. Meanwhile {grown}, {why}", ()
+    evidence = tuple(each for name in rule.shows for each in compared.evidence(name))
     if compared.slower:
-        return rule.cause, f"{said}{there}, {why}", rule.evidence(compared)
+        return rule.cause, f"{said}{there}, {why}", evidence
     gaps = _longer_gaps(compared) if rule.cause == "loader_floor" else ""
-    return rule.cause, f"a larger batch gains nothing: {said}{there}, {why}{gaps}", rule.evidence(compared)
+    return rule.cause, f"a larger batch gains nothing: {said}{there}, {why}{gaps}", evidence
 
 
 def _total(compared: Compared) -> str:
@@ -726,7 +700,7 @@ def _total(compared: Compared) -> str:
 def _others(compared: Compared) -> str:
     """Say that other programs may be why one size took longer: they took the CPUs of its runs more than of
     the others', or of a single run, which has no second one to tell what they did to it; else empty."""
-    others, full = compared.figure(_read("foreign_cpus")), compared.figure(_read("sampled.machine_busy_pct"))
+    others, full = compared.figure("others"), compared.figure("machine")
     (slow, quick) = (1, 0) if compared.slower else (0, 1)
     if others is None or full is None or full[slow] < MACHINE_FULL_PCT or others[slow] < HINDERING_CPUS:
         return ""
@@ -742,7 +716,7 @@ def _others(compared: Compared) -> str:
 def _longer_gaps(compared: Compared) -> str:
     """Say that the device stands still as much, in fewer and longer stretches, which a utilisation trace
     shows as swings to 0; else empty."""
-    gaps = compared.figure(_gap)
+    gaps = compared.figure("gap")
     if gaps is None or gaps[1] < LONGER_GAPS * gaps[0]:
         return ""
     return (

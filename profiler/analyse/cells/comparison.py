@@ -40,8 +40,6 @@ SEEN_NS = 1_000_000_000
 sampler has not seen yet would count as theirs."""
 NAME = "training"
 """Name of the loader of recorded runs where nothing tells loaders apart."""
-_NAMED = {"augment": "augmentation"}
-"""Axis whose name is no noun → what it is called in a sentence."""
 
 T = TypeVar("T")
 """A cell, or a result about one, which it has as `cell`."""
@@ -50,12 +48,6 @@ T = TypeVar("T")
 def rate_of(analysis: Analysis) -> float | None:
     """Give the samples/s of a run, of all its ranks together; `None` where no step was recorded."""
     return None if analysis.job is None else analysis.job.samples_per_s
-
-
-def host_of(info: Mapping[str, Any]) -> str | None:
-    """Name the machine of a run by its run.json; `None` where not recorded."""
-    host = info.get("host")
-    return str(host["name"]) if isinstance(host, Mapping) and host.get("name") is not None else None
 
 
 @dataclass(frozen=True)
@@ -72,7 +64,8 @@ class RunRow:
     @property
     def host(self) -> str | None:
         """Name of the machine it ran on; `None` where not recorded."""
-        return None if self.analysis is None else host_of(self.analysis.info)
+        host = None if self.analysis is None else self.analysis.info.get("host")
+        return str(host["name"]) if isinstance(host, Mapping) and host.get("name") is not None else None
 
     def figure(self, name: str) -> float | None:
         """Give a registered figure of the run, over all its ranks; `None` where not measured."""
@@ -210,12 +203,6 @@ def ladders(items: Iterable[T], axis: str) -> list[list[T]]:
     return [sorted(group, key=lambda each: places(each)[axis]) for group in grouped(items, but=(axis,))]
 
 
-def twin(cell: Cell, cells: Iterable[Cell], **elsewhere: Any) -> Cell | None:
-    """Find the first cell that stands where this one does, but on the axes that are named with their places."""
-    sought = places(cell) | elsewhere
-    return next((each for each in cells if places(each) == sought), None)
-
-
 def varying(cells: Sequence[Cell]) -> tuple[str, ...]:
     """Name the axes beside loader and batch size on which these cells do not all stand at the same place. Axes of
     loading count only among cells that load."""
@@ -254,7 +241,7 @@ def place(name: str, value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
-        said = _NAMED.get(name, name)
+        said = "augmentation" if name == "augment" else name
         return said if value else f"no {said}"
     if isinstance(value, int):
         return f"{value} {name.removesuffix('s') if value == 1 else name}"

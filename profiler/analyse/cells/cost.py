@@ -425,15 +425,15 @@ class Bill:
 
 def bills(
     logs: Sequence[EpochLog], prices: Prices, relative_to: str | None = None, target: float | None = None
-) -> list[Bill]:
+) -> tuple[str, list[Bill]]:
     """Price all logs, each beside the same training on the machine `relative_to` (the GPU, or the first, unless
-    named). `target`: a share of held-out samples.
+    named), which is given first. `target`: a share of held-out samples.
 
     Raises:
         WhyidleError: nothing was logged on that machine.
     """
     machines = list(dict.fromkeys(log.machine for log in logs))
-    base = relative_to or default_base(machines)
+    base = relative_to or next((name for name in machines if name.rpartition("/")[2] == "gpu"), machines[0])
     if base not in machines:
         raise WhyidleError(f"there is no log of {base!r}. There are logs of {', '.join(machines)}.")
     made = []
@@ -459,13 +459,7 @@ def bills(
         made.append(bill)
     of_base = {each.test: (each.total_s, each.cost_usd or nan) for each in made if each.machine == base}
     ratios = [of_base.get(each.test, (nan, nan)) for each in made]
-    return [
+    return base, [
         replace(each, time_ratio=each.total_s / time, cost_ratio=each.cost_usd / cost)
         for each, (time, cost) in zip(made, ratios, strict=True)
     ]
-
-
-def default_base(machines: Sequence[str]) -> str:
-    """Choose the machine that others are compared with unless one is named: the GPU where there is one, else the
-    first."""
-    return next((name for name in machines if name.rpartition("/")[2] == "gpu"), machines[0])

@@ -21,9 +21,9 @@ from .comparison import (
     grouped,
     label,
     ladders,
+    places,
     same_place,
     too_little,
-    twin,
     varying,
 )
 
@@ -164,17 +164,7 @@ def _signs(runs: Sequence[Facts], alone: Range, loading: Range, measured: Range,
     training, net, loader = runs
     # Excess time as a share of the expected and of the measured time; negative where there was less.
     longer, excess = expected.value / measured.value - 1, 1 - measured.value / expected.value
-    who, of = ("the training", training) if longer > 0 else ("the loader alone", loader)
-
-    def compute_ms(facts: Facts) -> float:
-        return facts.parts.compute_ns / 1e6 / facts.samples if facts.samples else nan
-
-    def beginning(facts: Facts) -> float:
-        return (facts.waits.starting_ns + facts.waits.filling_ns) / facts.parts.wall_ns
-
-    def reading(facts: Facts) -> float:
-        return facts.waits.reading_ns / facts.parts.wall_ns
-
+    who, of = ("the training", 0) if longer > 0 else ("the loader alone", 1)
     found = []
     if (used := foreign_cpus((training, loader))) is not None:
         # In the way of either: their share of the CPUs is that of no other run.
@@ -191,35 +181,24 @@ def _signs(runs: Sequence[Facts], alone: Range, loading: Range, measured: Range,
                 f"{budget / per_sample:.4g} samples/s"
             )
             found.append(Reason("cpu_shared", words))
-    making = [facts.loader.make_ms_per_sample or nan for facts in (training, loader)]
-    computing = [compute_ms(training), compute_ms(net) or nan]
+    both, computed = (training, loader), (training, net)
+    making = [each.loader.make_ms_per_sample or nan for each in both]
+    computing = [each.parts.compute_ns / 1e6 / each.samples if each.samples else nan for each in computed]
+    starting = [(each.waits.starting_ns + each.waits.filling_ns) / each.parts.wall_ns for each in both]
+    reading = [each.waits.reading_ns / each.parts.wall_ns for each in both]
+    prepared = f"preparing a sample took {making[0]:.3g} ms beside the net, and {making[1]:.3g} ms alone"
+    computes = f"computing a sample took {computing[0]:.3g} ms beside the loader, and {computing[1]:.3g} ms alone"
+    begins = (
+        f"{who} spent {100 * starting[of]:.0f} % of its time at the beginnings of epochs, where workers start and "
+        "first batches are prepared; longer runs have less of that"
+    )
+    waits = f"{who} waited {100 * reading[of]:.0f} % of its time for reads from storage"
     # (code, what it adds, the excess that it may explain, in words)
     signs = [
-        (
-            "making",
-            making[0] / making[1] - 1,
-            longer,
-            f"preparing a sample took {making[0]:.3g} ms beside the net, and {making[1]:.3g} ms alone",
-        ),
-        (
-            "computing",
-            computing[0] / computing[1] - 1,
-            longer,
-            f"computing a sample took {computing[0]:.3g} ms beside the loader, and {computing[1]:.3g} ms alone",
-        ),
-        (
-            "starting",
-            beginning(training) - beginning(loader),
-            excess,
-            f"{who} spent {100 * beginning(of):.0f} % of its time at the beginnings of epochs, where workers "
-            "start and first batches are prepared; longer runs have less of that",
-        ),
-        (
-            "reading",
-            reading(training) - reading(loader),
-            excess,
-            f"{who} waited {100 * reading(of):.0f} % of its time for reads from storage",
-        ),
+        ("making", making[0] / making[1] - 1, longer, prepared),
+        ("computing", computing[0] / (computing[1] or nan) - 1, longer, computes),
+        ("starting", starting[0] - starting[1], excess, begins),
+        ("reading", reading[0] - reading[1], excess, waits),
     ]
     for part, where in _PARTS.items() if longer > 0 else ():
         share = training.parts.share(part)
@@ -245,15 +224,9 @@ class CellResult:
     """Each as the contract has it: `train_s`, `samples` that all ranks processed, `epochs`, `evaluation` at the end;
     `None` where a run reported none."""
 
-    @property
-    def train_s(self) -> Range | None:
-        """Mean length of a training; `None` where no run told it."""
-        return _mean(run["train_s"] for run in self.runs)
-
-    @property
-    def samples(self) -> Range | None:
-        """Mean of the samples processed; `None` where no run told them."""
-        return _mean(run["samples"] for run in self.runs)
+    def mean(self, name: str) -> Range | None:
+        """Give the mean of `train_s` or of `samples` over the runs; `None` where no run told it."""
+        return _mean(run[name] for run in self.runs)
 
     def metric(self, name: str) -> Range | None:
         """Give the mean over the runs of a figure of the evaluation; `None` where no run told it."""
@@ -400,8 +373,10 @@ def augmentations(
     for cell in cells:
         if (by_epochs := _of_epochs(cell)) is not None:
             found.append(by_epochs)
-        augments = cell.axes.get("augment") and cell.status == "ok" and cell.feed == "real"
-        plain = twin(cell, ran, augment=False) if augments else None
+        if not cell.axes.get("augment") or not cell.ran or cell.feed != "real":
+            continue
+        without = places(cell) | {"augment": False}
+        plain = next((each for each in ran if places(each) == without), None)
         if plain is None or plain.samples_per_s is None or cell.samples_per_s is None:
             continue
         fast, slow, samples = plain.samples_per_s, cell.samples_per_s, cell.samples(setting)
@@ -601,11 +576,6 @@ class Roofline:
     """`making`, or the part beside it that is slower."""
     parts: tuple[LoadingPart, ...]
 
-    @property
-    def making(self) -> tuple[LoadingPart, ...]:
-        """The parts whose times sum to the limit."""
-        return tuple(part for part in self.parts if part.kind == MAKING)
-
     def share(self, cell: Cell) -> float | None:
         """Give a cell's rate over the limit, 0 to 1 and seldom more; `None` of one that did not run, or that a loader
         does not make such samples for."""
@@ -620,33 +590,31 @@ class Roofline:
         return sorted(found, key=lambda pair: -pair[0])
 
 
-def roofline(told: Mapping[str, Any]) -> Roofline | None:
-    """Read a roofline as measured; `None` where nothing was.
+def rooflines(setting: Mapping[str, Any]) -> list[Roofline]:
+    """Read the rooflines of a comparison's setting; those of which nothing was measured are left out.
 
     Args:
-        told: `place`, `decoder`, `transformer`, `cores`, and `parts`: each with `name`, `kind` and, of each round,
-            `one` and `all`.
+        setting: has a list of them, each with `place`, `decoder`, `transformer`, `cores`, and `parts`: with `name`,
+            `kind` and, of each round, `one` and `all`.
     """
-    parts = []
-    for each in told.get("parts", ()):
-        one, every = (range_of((rate for rate in each[cores] if rate > 0), median) for cores in ("one", "all"))
-        if one is not None and every is not None:
-            parts.append(LoadingPart(each["name"], each["kind"], one, every))
-    making = [part for part in parts if part.kind == MAKING]
-    if not making:
-        return None
-    one_core = 1 / sum(1 / part.one_core.value for part in making)
-    limit, bound_by = 1 / sum(1 / part.all_cores.value for part in making), MAKING
-    for part in parts:
-        if part.kind == BESIDE and part.all_cores.value < limit:
-            one_core, limit, bound_by = min(one_core, part.one_core.value), part.all_cores.value, part.name
-    libraries = told["place"], told["decoder"], told["transformer"]
-    return Roofline(*libraries, told["cores"], one_core, limit, bound_by, tuple(parts))
-
-
-def rooflines(setting: Mapping[str, Any]) -> list[Roofline]:
-    """Read the rooflines of a comparison's setting."""
-    return [found for each in setting.get(ROOFLINE, ()) if (found := roofline(each)) is not None]
+    found = []
+    for told in setting.get(ROOFLINE, ()):
+        parts = []
+        for each in told.get("parts", ()):
+            one, every = (range_of((rate for rate in each[cores] if rate > 0), median) for cores in ("one", "all"))
+            if one is not None and every is not None:
+                parts.append(LoadingPart(each["name"], each["kind"], one, every))
+        making = [part for part in parts if part.kind == MAKING]
+        if not making:
+            continue
+        one_core = 1 / sum(1 / part.one_core.value for part in making)
+        limit, bound_by = 1 / sum(1 / part.all_cores.value for part in making), MAKING
+        for part in parts:
+            if part.kind == BESIDE and part.all_cores.value < limit:
+                one_core, limit, bound_by = min(one_core, part.one_core.value), part.all_cores.value, part.name
+        told_of = told["place"], told["decoder"], told["transformer"], told["cores"]
+        found.append(Roofline(*told_of, one_core, limit, bound_by, tuple(parts)))
+    return found
 
 
 def of_limit(cell: Cell, among: Sequence[Roofline]) -> float | None:

@@ -17,9 +17,8 @@ from ..run.loader_stats import of_training, within
 from ..run.stall_breakdown import rises
 from ..run.window import lasting, measured_or, under_way
 from ..shares import MOSTLY
-from .advice import Advice
-from .predict import Assumed
-from .workload import Times, Workload
+from .predict import Advice, Assumed
+from .replay import Times, Workload
 
 LEAST_BATCHES = 20
 """Recorded batches, and steps, that a replay draws its times from, at least."""
@@ -98,17 +97,16 @@ def workload_of(run: Run, facts: Facts) -> Workload:
         sharing_ns = min(sharing_ns, 0.9 * float(np.quantile(cpu_ns, 0.1)))
         cpu_ns = np.maximum(0.0, cpu_ns - sharing_ns)
     sampling_ns = 0.0 if facts.sampling is None else facts.sampling.each_ns
-    ready_ns, waited_ns, delay_ns = None, None, 0.0
+    ready_ns, waited_ns, delay_ns = np.nan, np.nan, 0.0
     if not serial:
         ran = measured(window.steps["cpu_ns"])
         known = not np.isnan(facts.running) and not np.isnan(ran).all()
         # What the training's thread ran in a fetch: all but what it ran in its own part of the
         # step.
-        most_ns = max(0.0, float(np.nanmean(ran)) - facts.running * float(host_ns.mean())) if known else None
+        most_ns = max(0.0, float(np.nanmean(ran)) - facts.running * float(host_ns.mean())) if known else np.inf
         ready_ns, waited_ns, delay_ns = _handoff(steps, batches, most_ns, sampling_ns)
-    handoff_ns = ready_ns
-    if handoff_ns is None:
-        handoff_ns = Assumed.handoff_ns(facts.handed) if waited_ns is None else Assumed.OF_WAITED * waited_ns
+    possible = ready_ns, Assumed.OF_WAITED * waited_ns, Assumed.handoff_ns(facts.handed)
+    handoff_ns = next(ns for ns in possible if not np.isnan(ns))
     # The training touches a worker's batch while it works on its step: that is no time of a step's
     # own.
     touch_ns = 0.0 if settings.pin_memory else Assumed.TOUCH_NS_PER_BYTE * float(batch_bytes or 0)
@@ -135,8 +133,8 @@ def workload_of(run: Run, facts: Facts) -> Workload:
         device_ns=_device(steps, pauses) if queued else None,
         synchronous=not queued or bool(waits.mean() > MOSTLY and (not asked.any() or drained[asked].mean() > MOSTLY)),
         handoff_ns=handoff_ns + touch_ns,
-        handoff_known=ready_ns is not None,
-        latency_ns=0.0 if waited_ns is None else max(0.0, waited_ns - handoff_ns),
+        handoff_known=not np.isnan(ready_ns),
+        latency_ns=0.0 if np.isnan(waited_ns) else max(0.0, waited_ns - handoff_ns),
         drawing_ns=sampling_ns,
         delay_ns=delay_ns,
         sharing_ns=sharing_ns,
@@ -217,21 +215,19 @@ def _making(batches: Records, threads: int, crowded: bool) -> tuple[Times, Times
     return cpu * scale, wait * scale, read * scale
 
 
-def _handoff(
-    steps: Records, batches: Records, most_ns: float | None, sampling_ns: float
-) -> tuple[float | None, float | None, float]:
+def _handoff(steps: Records, batches: Records, most_ns: float, sampling_ns: float) -> tuple[float, float, float]:
     """Find what taking over a batch costs where nothing delays it; first fetches of epochs are left
     out.
 
     Args:
-        most_ns: CPU time that the training's thread spent on it, the mean; `None`: not known.
+        most_ns: CPU time that the training's thread spent on it, the mean; infinite: not known.
         sampling_ns: what the sampler took of it, the mean.
 
     Returns:
         Length of a fetch whose batch lay ready; time from a batch's end in its worker to the end of
         the fetch that waited for it; what batches were on their way longer than that, the mean, as
         the thread of a busy worker that sends them waits for its interpreter, and whoever wants a
-        CPU for that. `None`: too few fetches were of the kind.
+        CPU for that. NaN: too few fetches were of the kind.
     """
     ordinary = steps[((steps["flags"] & StepFlag.FIRST_OF_EPOCH) == 0) & (steps["fetch_end_ns"] != NOT_MEASURED)]
     _, place, batch = np.intersect1d(ordinary["step"], batches["step"], return_indices=True)
@@ -243,33 +239,29 @@ def _handoff(
     last_wait = np.maximum.accumulate(np.where(waits, end, 0))
     ready = (finished + LAIN_NS <= begin) & (finished > last_wait)
 
-    def undelayed(lengths: npt.NDArray[np.int64]) -> float | None:
+    def undelayed(lengths: npt.NDArray[np.int64]) -> float:
         """Take the median; where that is far from the quickest ones, something delays most, and
         those tell it."""
         if len(lengths) < LEAST_FETCHES:
-            return None
+            return np.nan
         quick, usual = np.quantile(lengths, (QUICK, 0.5))
         return float(usual if usual <= quick + HELD_NS else max(quick, min(usual, HELD_NS)))
 
-    taken, waited = undelayed((end - begin)[ready]), undelayed((end - finished)[waits])
-    if taken is not None and most_ns is not None:
-        # Nothing above that is work.
-        taken = min(taken, max(most_ns, HELD_NS))
-    least = waited if taken is None else taken
-    if least is None:
-        return None, None, 0.0
+    # Nothing above what the thread ran is work.
+    taken = float(np.minimum(undelayed((end - begin)[ready]), max(most_ns, HELD_NS)))
+    waited = undelayed((end - finished)[waits])
+    least = waited if np.isnan(taken) else taken
+    if np.isnan(least):
+        return np.nan, np.nan, 0.0
     # A fetch that was not held up tells only that its batch was there before. What takes
     # longer than making the next batch is held up by something else.
     held = end - begin > least + HELD_NS
     making = float((batches["end_ns"] - batches["begin_ns"]).mean())
-    late = np.clip(end - finished - max(least, waited or 0.0), 0, making)
+    late = np.clip(end - finished - np.fmax(least, waited), 0, making)
     usual = float(np.median(late[held])) if held.any() else 0.0
     delay = float(np.where(held, late, np.clip(begin - finished, 0, usual)).mean())
-    return (
-        None if taken is None else max(taken - sampling_ns, min(taken, HELD_NS)),
-        None if waited is None else max(0.0, waited - sampling_ns),
-        delay,
-    )
+    fetch = float(np.maximum(taken - sampling_ns, np.minimum(taken, HELD_NS)))
+    return fetch, float(np.maximum(0.0, waited - sampling_ns)), delay
 
 
 def _start(steps: Records, batches: Records) -> float | None:

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from heapq import heappop, heappush
 from math import inf
 
@@ -24,8 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...record.tuning import LoaderSettings
-from .workload import Binding, Times, Workload
 
+Times = npt.NDArray[np.float64]
+"""ns, one for each recorded batch or step."""
 MOST_EVENTS = 16
 """Events of a replay for each of its batches, of which one has ten at most."""
 MOST_OUTSTANDING = 1 << 14
@@ -46,6 +48,103 @@ READ, WAIT, CPU, MAIN = range(4)
 is made in the order of the first three."""
 Act = tuple[float, float]
 """What the training process is at: (until when by its clock, CPUs that it uses meanwhile)."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a recorded training costs, apart from its settings. Times in ns; arrays hold one value a
+    recorded batch, or step, in the order of recording."""
+
+    settings: LoaderSettings
+    """The settings with which it was recorded."""
+    batch_size: int
+    """Samples in a batch, as recorded."""
+    cpu_ns: Times
+    """CPU part of making each batch."""
+    wait_ns: Times
+    """Part of making each batch that waited for neither CPU nor reads: sleeps, locks, network."""
+    read_ns: Times
+    """Part of making each batch that waited in reads of files."""
+    host_ns: Times
+    """What the training does of itself from one fetch's end to the next fetch's begin, waiting for
+    the device left out; on the processor all of its step."""
+    device_ns: Times | None = None
+    """Work of each step on a device with a queue, its copy included; `None` where the processor is
+    the device."""
+    synchronous: bool = True
+    """Whether the training waits for the device in each step, or nearly so."""
+    handoff_ns: float = 0.0
+    """What the training spends in a fetch whose batch lies ready."""
+    handoff_known: bool = True
+    """Whether `handoff_ns` was measured; not so where no worker prepared batches."""
+    latency_ns: float = 0.0
+    """From a batch's end in its worker until the training could take it."""
+    drawing_ns: float = 0.0
+    """What the sampler takes for the indices of a batch, in the training process, before the batch
+    can be ordered."""
+    delay_ns: float = 0.0
+    """What that takes longer while the worker makes its next batch: the thread that sends waits for
+    the worker's interpreter, or for a CPU."""
+    sharing_ns: float = 0.0
+    """CPU time that a worker process needs for a batch beyond `cpu_ns`, which is what the training
+    process would need: memory that both see, pickling."""
+    main_cpus: float = 1.0
+    """CPUs that the training process uses while it works on a step."""
+    start_ns: float = 0.0
+    """From asking for an iterator until the first worker takes up a batch, for each of the loader's
+    processes, the training's own one of them: workers are started one after the other, and before
+    any gets work."""
+    batches_per_epoch: int | None = None
+    """Batches of `batch_size` in an epoch; `None` where that is not known."""
+    batch_bytes: int | None = None
+    """Bytes of a finished batch; `None` where that is not known."""
+    contention: float = 0.0
+    """Share by which each further busy worker slows every other one down, beyond the CPUs they
+    share."""
+    cpus: float = 1.0
+    """CPUs that the job may use, affinity and quota counted."""
+    storage_parallel: float = inf
+    """Readers at full speed at a time, beyond which reads slow each other; infinite where no limit
+    was seen."""
+    memory_bytes: int | None = None
+    """Memory that was still to be had beside the recorded workers; `None`: not known, as of the
+    next two."""
+    shm_bytes: int | None = None
+    """Bytes of /dev/shm that were free beside the recorded workers."""
+    worker_bytes: int | None = None
+    """Memory that a worker takes of its own."""
+
+    @property
+    def making_ns(self) -> Times:
+        """What making each batch takes where nothing else wants the CPU."""
+        return self.cpu_ns + self.wait_ns + self.read_ns
+
+
+class Binding:
+    """What limits a training's rate; `BINDS` has each in words."""
+
+    TRAINING = "training"
+    WORKERS = "workers"
+    CPU = "cpu"
+    STORAGE = "storage"
+    ORDER = "order"
+    HANDOFF = "handoff"
+    SAMPLER = "sampler"
+    START = "start"
+    SERIAL = "serial"
+
+
+BINDS = {
+    Binding.TRAINING: "the training itself",
+    Binding.WORKERS: "still the workers",
+    Binding.CPU: "the CPUs",
+    Binding.STORAGE: "storage",
+    Binding.ORDER: "slow batches that hold back finished ones",
+    Binding.HANDOFF: "the hand-over of batches",
+    Binding.SAMPLER: "drawing indices in the training process",
+    Binding.START: "the beginnings of epochs",
+    Binding.SERIAL: "preparing batches in the training process",
+}
 
 
 def draw(workload: Workload, sequences: int, length: int, rng: np.random.Generator) -> list[Workload]:
@@ -108,18 +207,16 @@ class Replay:
         self.now = 0.0
         self._clocks = [0.0] * 4
         self._main_due = inf
-        """When the training process goes on, by its clock."""
-        self._waits = self._starved = False
-        """Whether it waits for workers; other than for the first batch of an epoch."""
-        self._due: list[list[tuple[float, int, int]]] = [[], [], []]
-        """Workers at each part of making a batch: (when they will be through, by its clock; worker;
-        batch)."""
+        """When the training process goes on, by its clock; never while it waits for workers."""
+        self._due: list[list[tuple[float, int]]] = [[], [], []]
+        """Workers at each part of making a batch: (when they will be through, by its clock; worker)."""
         cpu = workload.cpu_ns + workload.sharing_ns if workers else workload.cpu_ns
         self._making = [workload.read_ns.tolist(), workload.wait_ns.tolist(), cpu.tolist()]
         self._host = workload.host_ns.tolist()
         self._device = None if workload.device_ns is None else workload.device_ns.tolist()
         self._index_queues: list[deque[int]] = [deque() for _ in range(workers)]
-        self._busy = [False] * workers
+        self._workers = [self._worker_loop(worker) for worker in range(workers)]
+        self._idle = set(range(workers))
         self._num_tasks = [0] * workers
         """Batches of each worker that were ordered and not handed over."""
         self._result_queue: deque[tuple[int, int, float]] = deque()
@@ -129,6 +226,8 @@ class Replay:
         self._epoch = workload.batches_per_epoch or 1 << 60
         self._send_idx = self._epoch_end = self._turn = 0
         self._run()
+        # They hold on to it: without them it goes as soon as nobody needs it.
+        self._workers.clear()
 
     @property
     def ns_per_batch(self) -> float:
@@ -201,7 +300,7 @@ class Replay:
         """`_SingleProcessDataLoaderIter._next_data`."""
         read, wait, cpu = (part[step % len(part)] for part in self._making)
         yield self._works(self.workload.drawing_ns, 1.0)
-        yield self._sleeps(self.now + read / min(1.0, self.workload.storage_parallel or 1.0) + wait)
+        yield self._sleeps(self.now + read / min(1.0, self.workload.storage_parallel) + wait)
         yield self._works(cpu, 1.0)
 
     def _next_data(self, step: int) -> Iterator[Act]:
@@ -213,7 +312,6 @@ class Replay:
                 worker = self._aside.pop(step)
                 break
             if not self._result_queue:
-                self._waits, self._starved = True, step + self._epoch != self._epoch_end
                 yield inf, 0.0
             elif (arrives := self._result_queue[0][2]) > self.now:
                 yield self._sleeps(arrives)
@@ -249,8 +347,8 @@ class Replay:
         self._num_tasks[worker] += 1
         self._index_queues[worker].append(self._send_idx)
         self._send_idx += 1
-        if not self._busy[worker]:
-            self._worker_loop(worker)
+        if worker in self._idle:
+            next(self._workers[worker])
 
     def _works(self, takes: float, cpus: float) -> Act:
         return self._clocks[MAIN] + takes, cpus
@@ -258,92 +356,81 @@ class Replay:
     def _sleeps(self, until: float) -> Act:
         return self._clocks[MAIN] + max(0.0, until - self.now), 0.0
 
-    # A worker
-
-    def _worker_loop(self, worker: int, batch: int = -1, part: int = READ) -> None:
-        """`_worker_loop`, from that part of making a batch on until there is something that takes
-        time."""
-        queue = self._index_queues[worker]
+    def _worker_loop(self, worker: int) -> Iterator[None]:
+        """`_worker_loop`: goes on whenever what it is at is through, or there is a batch for it."""
+        queue, load = self._index_queues[worker], self.workload
         while True:
-            if batch < 0:
-                self._busy[worker] = bool(queue)
-                if not queue:
-                    return
-                batch, part = queue.popleft(), READ
-            for clock in range(part, MAIN):
-                takes = self._making[clock][batch % len(self._making[clock])]
-                if takes > 0:
-                    heappush(self._due[clock], (self._clocks[clock] + takes, worker, batch))
-                    return
+            while not queue:
+                self._idle.add(worker)
+                yield
+            self._idle.discard(worker)
+            batch = queue.popleft()
+            for clock, times in enumerate(self._making):
+                if (takes := times[batch % len(times)]) > 0:
+                    heappush(self._due[clock], (self._clocks[clock] + takes, worker))
+                    yield
             # A worker that goes on with its next batch is in the way of its thread that sends this
             # one.
-            delay = self.workload.delay_ns if queue else 0.0
-            arrives = self.now + self.workload.latency_ns + delay
+            arrives = self.now + load.latency_ns + (load.delay_ns if queue else 0.0)
             self._result_queue.append((batch, worker, arrives))
-            if self._waits:
-                self._waits = self._starved = False
+            if self._main_due == inf:
                 self._main_due, _ = self._sleeps(arrives)
-            batch = -1
-
-    # The machine
-
-    def _speeds(self, reading: int, computing: int, demand: float) -> tuple[float, float, float]:
-        """Speeds of the clocks of readers, of workers that compute and of the training, which uses
-        so many CPUs."""
-        load = self.workload
-        share = min(1.0, load.cpus / max(computing + demand, 1e-9))
-        storage = min(1.0, (load.storage_parallel or inf) / max(reading, 1e-9))
-        # Only what the training computes is slowed: one that sleeps, or waits for its device, does
-        # so in time.
-        part = min(1.0, demand)
-        return storage, share / (1 + load.contention * max(computing - 1, 0)), 1 / (part / share + 1 - part)
 
     def _run(self) -> None:
         """Go from event to event: what is due first, by the clock it runs by, and at its present
         speed."""
-        speeds: dict[tuple[int, int, float], tuple[float, float, float]] = {}
+        load, clocks, workers = self.workload, self._clocks, self.loader.num_workers
         reads, waits, computes = self._due
-        clocks, workers = self._clocks, self.loader.num_workers
-        events = MOST_EVENTS * (self.steps + self.loader.outstanding + 1)
-        for due, demand in self._train():
-            self._main_due, goes_on = due, False
-            while not goes_on:
-                reading, computing = len(reads), len(computes)
-                key = reading, computing, demand
-                if key not in speeds:
-                    speeds[key] = self._speeds(*key)
-                read_speed, cpu_speed, main_speed = speeds[key]
-                passes, part = inf, MAIN
-                # Where several workers are through at the same instant they come one after the
-                # other.
-                if waits:
-                    passes, part = waits[0][0] - self.now, WAIT
-                if reads and (until := (reads[0][0] - clocks[READ]) / read_speed) < passes:
-                    passes, part = until, READ
-                if computes and (until := (computes[0][0] - clocks[CPU]) / cpu_speed) < passes:
-                    passes, part = until, CPU
-                until = (self._main_due - clocks[MAIN]) / main_speed
-                goes_on = until <= passes
-                if until < passes:
-                    passes, part = until, MAIN
-                self.now += passes
-                clocks[WAIT] = self.now
-                clocks[READ] += read_speed * passes
-                clocks[CPU] += cpu_speed * passes
-                clocks[MAIN] += main_speed * passes
-                if self._starved:
-                    lost = passes / workers
-                    slow, slowed = lost * computing * (1 - cpu_speed), lost * reading * (1 - read_speed)
-                    idle = lost * (workers - (len(waits) + reading + computing))
-                    self.lost[Binding.CPU] += slow
-                    self.lost[Binding.STORAGE] += slowed
-                    self.lost[Binding.ORDER] += idle
-                    self.lost[Binding.WORKERS] += lost * workers - slow - slowed - idle
-                elif demand:
-                    self.lost[Binding.CPU] += passes * (1 - main_speed)
-                if part != MAIN:
-                    _, worker, batch = heappop(self._due[part])
-                    self._worker_loop(worker, batch, part + 1)
-                events -= 1
-                if events < 0:
-                    raise ArithmeticError("no end after so many events")
+
+        @cache
+        def speeds(reading: int, computing: int, demand: float) -> tuple[float, float, float]:
+            """Speeds of readers, of workers that compute and of the training, which uses so many
+            CPUs."""
+            share = min(1.0, load.cpus / max(computing + demand, 1e-9))
+            storage = min(1.0, load.storage_parallel / max(reading, 1e-9))
+            # Only what the training computes is slowed: one that sleeps, or waits for its device,
+            # does so in time.
+            part = min(1.0, demand)
+            contended = share / (1 + load.contention * max(computing - 1, 0))
+            return storage, contended, 1 / (part / share + 1 - part)
+
+        training = self._train()
+        self._main_due, demand = next(training)
+        for _ in range(MOST_EVENTS * (self.steps + self.loader.outstanding + 1)):
+            reading, computing = len(reads), len(computes)
+            read_speed, cpu_speed, main_speed = speeds(reading, computing, demand)
+            passes, part = inf, MAIN
+            # Where several workers are through at the same instant they come one after the other.
+            if waits:
+                passes, part = waits[0][0] - self.now, WAIT
+            if reads and (until := (reads[0][0] - clocks[READ]) / read_speed) < passes:
+                passes, part = until, READ
+            if computes and (until := (computes[0][0] - clocks[CPU]) / cpu_speed) < passes:
+                passes, part = until, CPU
+            until = (self._main_due - clocks[MAIN]) / main_speed
+            goes_on = until <= passes
+            if until < passes:
+                passes, part = until, MAIN
+            self.now += passes
+            clocks[WAIT] = self.now
+            clocks[READ] += read_speed * passes
+            clocks[CPU] += cpu_speed * passes
+            clocks[MAIN] += main_speed * passes
+            if demand:
+                self.lost[Binding.CPU] += passes * (1 - main_speed)
+            elif self._main_due == inf and len(self.stalls) + self._epoch != self._epoch_end:
+                # It waits, and not for the first batch of an epoch.
+                lost = passes / workers
+                slow, slowed = lost * computing * (1 - cpu_speed), lost * reading * (1 - read_speed)
+                idle = lost * (workers - (len(waits) + reading + computing))
+                self.lost[Binding.CPU] += slow
+                self.lost[Binding.STORAGE] += slowed
+                self.lost[Binding.ORDER] += idle
+                self.lost[Binding.WORKERS] += lost * workers - slow - slowed - idle
+            if part != MAIN:
+                next(self._workers[heappop(self._due[part])[1]])
+            if goes_on:
+                if (act := next(training, None)) is None:
+                    return
+                self._main_due, demand = act
+        raise ArithmeticError("no end after so many events")

@@ -19,7 +19,7 @@ from ...record.reader import Records
 from ...record.run import Run, Writer
 from ...record.schema import NOT_MEASURED, EventKind, LoaderFlag, PauseKind, StepFlag
 from ...record.stacks import read_names
-from ..predict.advice import Advice
+from ..predict.predict import Advice
 from ..shares import MOSTLY
 from ..where.looks import ProcessLooks
 from ..where.own_loop import OwnLoop

@@ -15,7 +15,7 @@ from ..causes.diagnosis import findings_of
 from ..causes.finding import Finding, Next
 from ..causes.table import LINES
 from ..intervals import union
-from ..predict.advice import VanishedWork
+from ..predict.predict import VanishedWork
 from ..run.facts import Facts
 from ..shares import MOSTLY
 from ..speedup import Speedup

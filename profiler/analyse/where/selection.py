@@ -13,7 +13,7 @@ from ...record.reader import Records
 from ...record.schema import EventKind, PauseKind, ThreadState
 from ...record.stacks import Call, CallStack
 from ..intervals import EMPTY, Intervals, clip, union
-from ..predict.advice import VanishedWork
+from ..predict.predict import VanishedWork
 from ..run.facts import Facts
 from ..run.trends import growing
 from ..run.window import lasting, under_way

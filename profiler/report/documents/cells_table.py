@@ -68,6 +68,9 @@ def table_of(cells: Sequence[Cell], setting: Mapping[str, Any], most: int | None
     def bar(cell: Cell) -> Words:
         return "" if (shares := shares_of(cell)) is None else line(Bar(shares, BAR_WIDTH))
 
+    def busy(cell: Cell) -> str:
+        return "" if (shares := shares_of(cell)) is None else share(shares.get("compute"), 0)
+
     def limit(cell: Cell) -> str:
         return "" if (reached := of_limit(cell, limits)) is None else share(reached, 0)
 
@@ -82,7 +85,7 @@ def table_of(cells: Sequence[Cell], setting: Mapping[str, Any], most: int | None
         column(ranged, cells, lambda cell: rate_words(cell, True), RANGE_GOES, right=False, instead=narrow),
         column("of limit", cells if limits else (), limit),
         column("runs", counted, lambda cell: str(len(cell.facts) or "")),
-        column("busy", cells, busy_words, BUSY_GOES),
+        column("busy", cells, busy, BUSY_GOES),
         column(BAR, cells, bar, BAR_GOES, right=False),
         column("waits for", cells, waits_for, CAUSE_GOES, right=False, folds_to=10),
     )
@@ -131,10 +134,6 @@ def rate_words(cell: Cell, ranged: bool = False) -> str:
 def shares_of(cell: Cell) -> Mapping[str, float] | None:
     """Give the parts of the time of the typical run; `None` of a cell without one."""
     return ranks_figures.shares(cell.typical) if cell.status == "ok" and cell.typical is not None else None
-
-
-def busy_words(cell: Cell) -> str:
-    return "" if (shares := shares_of(cell)) is None else share(shares.get("compute"), 0)
 
 
 def waits_for(cell: Cell) -> Words:

@@ -129,10 +129,16 @@ def head_of(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     if question := setting.get("question"):
         yield Paragraph(question)
     yield from cautions(result, setting)
-    if setting["scenario"] is None:
-        yield _runs(result.cells)
-    else:
+    if setting["scenario"] is not None:
         yield Paragraph(_conditions(result, setting))
+        return
+    # Recorded runs, each with its command.
+    rows = (
+        (row.run, f"batch {cell.batch_size}", command_line(analysis.info.get("command")))
+        for cell in result.cells
+        for row, analysis in cell.counted
+    )
+    yield table(rows, TableColumn(folds=True), TableColumn(wraps=False), TableColumn(folds=True))
 
 
 def notices(result: Comparison, setting: dict[str, Any]) -> Iterator[str]:
@@ -170,16 +176,6 @@ def _datasets(result: Comparison, setting: dict[str, Any]) -> dict[str, dict[str
         return several or {"": setting.get("dataset") or {}}
     infos = [analysis.info for cell in result.cells for analysis in cell.analyses]
     return {str((info.get("trial") or {}).get("net") or ""): info["dataset"] for info in infos if info.get("dataset")}
-
-
-def _runs(cells: Sequence[Cell]) -> TableBlock:
-    """List the recorded runs, each with its command."""
-    rows = (
-        (row.run, f"batch {cell.batch_size}", command_line(analysis.info.get("command")))
-        for cell in cells
-        for row, analysis in cell.counted
-    )
-    return table(rows, TableColumn(folds=True), TableColumn(wraps=False), TableColumn(folds=True))
 
 
 def _conditions(result: Comparison, setting: dict[str, Any]) -> str:
@@ -571,7 +567,7 @@ def _results_blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Blo
     told = dict.fromkeys(name for each in found for name in each.metrics)
     metrics = list(dict.fromkeys([*(name for name in FIRST_METRICS if name in told), *told]))[:MOST_METRICS]
     yield from _section("Results of the trainings", _results(found, metrics, _emulated(setting)))
-    work = [each.samples.value for each in found if each.samples is not None]
+    work = [mean.value for each in found if (mean := each.mean("samples")) is not None]
     if work and max(work) >= MORE_WORK * min(work):
         said = f"These trainings processed {min(work):.0f} to {max(work):.0f} samples"
         yield Paragraph(toned(f"{said}, so their times are not comparable. Compare samples/s.", "yellow"), 1)
@@ -600,9 +596,9 @@ def _results(found: Sequence[studies.CellResult], metrics: Sequence[str], emulat
         means = [each.metric(name) for each in found]
         said = partial(value_of, form=".3f", ranged=not place)
         yield column(METRIC_HEADS.get(name, name), means, said, 4 + place if place else 0)
-    yield column(head("time", emulated), found, lambda each: seconds(each.train_s))
+    yield column(head("time", emulated), found, lambda each: seconds(each.mean("train_s")))
     yield column(head("samples/s", emulated), found, lambda each: value_of(each.cell.samples_per_s), 2)
-    yield column("samples", found, lambda each: value_of(each.samples, ".0f"))
+    yield column("samples", found, lambda each: value_of(each.mean("samples"), ".0f"))
 
 
 def accuracy_of(found: studies.CellResult) -> float:

@@ -44,7 +44,7 @@ def roofline_blocks(found: Sequence[Roofline], cells: Sequence[Cell] = ()) -> It
         one, every = three_digits(each.one_core), three_digits(each.limit)
         why = f"{each.bound_by} sets it"
         if each.bound_by == MAKING:
-            most = max(each.making, key=lambda part: 1 / part.all_cores.value)
+            most = min((p for p in each.parts if p.kind == MAKING), key=lambda part: part.all_cores.value)
             why = f"{most.name} takes {share(each.limit / most.all_cores.value, 0)} of that time"
         yield Paragraph(f"Limit: {every} samples/s on {counted(each.cores, 'core')}, {one} on one; {why}.", 1)
         for stored in each.parts:
@@ -57,16 +57,16 @@ def roofline_blocks(found: Sequence[Roofline], cells: Sequence[Cell] = ()) -> It
             yield Paragraph(f"{said} No other loader would be much faster." if best >= NEAR else said, 1)
 
 
-def roofline_document(found: Roofline, what: str, facts: Mapping[str, Any]) -> Document:
-    """Make the output of `whyidle roofline`. `facts`: `dataset` as the data describe themselves, and `notices`."""
-    data = facts["dataset"]
-    said = f"{what}: {counted(data['samples'], data['unit'])}"
+def roofline_document(found: Roofline, setting: Mapping[str, Any]) -> Document:
+    """Make the output of `whyidle roofline`. `setting`: as its JSON has it."""
+    data = setting["dataset"]
+    said = f"{setting['what']}: {counted(data['samples'], data['unit'])}"
     if data.get("mean_bytes"):
         said += f", {data['mean_bytes'] / 1e3:.0f} kB on average"
     blocks: list[Block] = [Title(said)]
     if data.get("stand_in"):
         blocks.append(Caution("Stand-in data", f"generated, in place of {data['stand_in']}."))
-    blocks += [Caution("Data", notice) for notice in facts["notices"][:MOST_NOTICES]]
+    blocks += [Caution("Data", notice) for notice in setting["notices"][:MOST_NOTICES]]
     return Document((*blocks, *roofline_blocks([found])))
 
 

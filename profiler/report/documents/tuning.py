@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from math import isnan
 
-from ...analyse.predict.workload import Binding
+from ...analyse.predict.replay import Binding
 from ...record.tuning import LoaderSettings
 from ...tune.patch import Patch
 from ...tune.prove import Proof

@@ -275,7 +275,7 @@ MACHINES = {"cpu8pip": "cpu-pip/cpu8", "cpu64cmp": "cpu-compiled/cpu64", "gpu": 
 def test_his_logs_cost_what_his_notebook_says() -> None:
     with (WOOLF / "published.csv").open() as file:
         told = {(row["test"], MACHINES.get(row["platform"])): row for row in csv.DictReader(file)}
-    made = bills(read_logs(WOOLF / "logs")[0], load(), target=0.84)
+    _, made = bills(read_logs(WOOLF / "logs")[0], load(), target=0.84)
     assert len(made) == 6
     for bill in made:
         row = told[bill.test, bill.machine]
@@ -287,7 +287,7 @@ def test_his_logs_cost_what_his_notebook_says() -> None:
 
 def test_another_machine_can_be_the_measure() -> None:
     logs = read_logs(WOOLF / "logs")[0]
-    made = bills(logs, load(), relative_to="cpu-pip/cpu8")
+    _, made = bills(logs, load(), relative_to="cpu-pip/cpu8")
     assert {each.time_ratio for each in made if each.machine == "cpu-pip/cpu8"} == {1.0}
     with pytest.raises(WhyidleError, match=r"there is no log of 'tpu'. There are"):
         bills(logs, load(), relative_to="tpu")
@@ -322,7 +322,7 @@ def test_a_bad_log_is_named_and_left_out(copied: Path, content: str, said: str) 
     assert str(bad) in problem
     assert said in problem
     assert len(logs) == 5
-    beside = [each for each in bills(logs, load()) if each.test == "imdb_bidirectional_lstm"]
+    beside = [each for each in bills(logs, load())[1] if each.test == "imdb_bidirectional_lstm"]
     assert all(isnan(each.time_ratio) and isnan(each.cost_ratio) for each in beside)
 
 

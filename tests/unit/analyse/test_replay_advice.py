@@ -13,13 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.judged_waits import COMPUTING, CPUS, judge, only, waiting_for_data
-from support.loader_clock import SPECS, Spec, recorded, simulate
+from support.loader_clock import SPECS, Simulation, recorded
 from support.planted_runs import Making, hosted, pooled
 from whyidle.analyse.causes.diagnosis import findings_of
 from whyidle.analyse.causes.finding import Finding
-from whyidle.analyse.predict.advice import MOST_OFF, Advice, VanishedWork, prefetch_needed, without
-from whyidle.analyse.predict.predict import predict
-from whyidle.analyse.predict.workload import Workload
+from whyidle.analyse.predict.predict import MOST_OFF, Advice, VanishedWork, predict, prefetch_needed, without
+from whyidle.analyse.predict.replay import Workload
 from whyidle.analyse.run.analysis import analyse
 from whyidle.record.run import open_run
 from whyidle.record.tuning import LoaderSettings
@@ -147,16 +146,10 @@ def test_the_prefetch_asked_for_loses_no_more_than_that_in_the_replay(workers: i
     assert rate / (workers * 32 * 1e9 / times.mean()) >= 1 - 1.4 * loss
 
 
-def less(spec: Spec, making: float = 0.0, loop_ns: float = 0.0) -> Spec:
+def less(load: Workload, making: float = 0.0, loop_ns: float = 0.0) -> Workload:
     """The physics with so much less to do, on the reference's side."""
-    left = 1 - making
-    return replace(
-        spec,
-        cpu=lambda rng, batches: left * spec.cpu(rng, batches),
-        wait=lambda rng, batches: left * spec.wait(rng, batches),
-        read=lambda rng, batches: left * spec.read(rng, batches),
-        host_ns=spec.host_ns - loop_ns,
-    )
+    made = {name: (1 - making) * getattr(load, name) for name in ("cpu_ns", "wait_ns", "read_ns")}
+    return replace(load, **made, host_ns=load.host_ns - loop_ns)
 
 
 @pytest.mark.parametrize("name", ["constant", "cpu_bound", "throttled"])
@@ -167,7 +160,7 @@ def test_the_replay_without_work_meets_the_training_without_it(
 ) -> None:
     spec = SPECS[name]
     (said,) = predict(without(recorded(spec, 400, settings=settings), gone), [settings])
-    came = simulate(less(spec, gone.making, gone.loop_ns), settings, 700, 5).rate(100)
+    came = Simulation(less(recorded(spec, 705, 5), gone.making, gone.loop_ns), settings, 700).rate(100)
     assert said.samples_per_s == pytest.approx(came, rel=0.03)
 
 
@@ -179,7 +172,7 @@ def test_what_leaves_the_loop_for_the_workers_is_made_there() -> None:
     assert workload.host_ns.mean() == pytest.approx(10 * MS)
     (said,) = predict(workload, [settings])
     heavier = replace(spec, cpu=lambda rng, batches: np.full(batches, 25 * MS), host_ns=10 * MS)
-    assert said.samples_per_s == pytest.approx(simulate(heavier, settings, 700).rate(100), rel=0.03)
+    assert said.samples_per_s == pytest.approx(Simulation(recorded(heavier, 709), settings, 700).rate(100), rel=0.03)
 
 
 @given(

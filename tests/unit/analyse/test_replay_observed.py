@@ -12,7 +12,7 @@ import pytest
 
 from support.crafted import ON_CPU, add, add_events, amend, rows_of
 from whyidle.analyse.predict.observed import Unobserved, workload_of
-from whyidle.analyse.predict.workload import Workload
+from whyidle.analyse.predict.replay import Workload
 from whyidle.analyse.run.facts import facts_of
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import BATCH, HOST, NOT_MEASURED, STEP, EventKind, StepFlag

@@ -12,7 +12,7 @@ from support.crafted import add_events, steps_of
 from support.judged_waits import waiting_for_data
 from support.planted_stacks import FETCH, FETCHING, LIB, LOOP, WORKER, look
 from whyidle.analyse.causes.finding import Finding, Next
-from whyidle.analyse.predict.workload import Prediction
+from whyidle.analyse.predict.predict import Prediction
 from whyidle.analyse.run.exposed_data_wait import Sampling
 from whyidle.analyse.run.facts import Facts, facts_of
 from whyidle.analyse.speedup import Speedup

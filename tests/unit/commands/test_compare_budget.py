@@ -12,7 +12,6 @@ import pytest
 from support.virtual_trials import VirtualServer
 from whyidle.commands.main import main
 from whyidle.matrix import experiment, matrix
-from whyidle.matrix.trial import TrialTarget
 from whyidle.scenarios.planted import MS, Step, train
 from whyidle.scenarios.voc.generate import compose
 
@@ -27,7 +26,7 @@ class TimedServer(VirtualServer):
     def __init__(self) -> None:
         super().__init__(experiment.TARGET, self.leave)
 
-    def __call__(self, target: TrialTarget) -> VirtualServer:
+    def __call__(self, target: str) -> VirtualServer:
         self.now += self.start_s
         return super().__call__(target)
 

@@ -20,7 +20,7 @@ from whyidle.analyse.cells.cost import Price
 from whyidle.commands.main import main, parser
 from whyidle.errors import WhyidleError
 from whyidle.matrix.experiment import beyond_cpus, plan
-from whyidle.matrix.trial import INTERRUPTED, TrialTarget, _child
+from whyidle.matrix.trial import INTERRUPTED, _child
 from whyidle.record.run import open_run, update_run
 from whyidle.record.schema import NOT_MEASURED
 from whyidle.results.comparisons import put_price
@@ -146,7 +146,7 @@ def test_ctrl_c_while_a_training_is_being_imported_says_nothing(
     monkeypatch.syspath_prepend(tmp_path)
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe()
-    child = context.Process(target=_child, args=(TrialTarget("slow_to_import", "run"), None, there))
+    child = context.Process(target=_child, args=("slow_to_import:run", None, there))
     child.start()
     here.send("go")
     while not (tmp_path / "begun").exists():

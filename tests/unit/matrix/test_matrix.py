@@ -13,15 +13,15 @@ from whyidle.analyse.cells.comparison import Cell
 from whyidle.capture.sampler.start import NO_STACKS, StackOptions
 from whyidle.errors import RecordError, WhyidleError
 from whyidle.matrix.experiment import require_used
-from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder
-from whyidle.matrix.trial import TrialOutcome, TrialTarget
+from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder, pending
+from whyidle.matrix.trial import TrialOutcome
 from whyidle.record.comparison import read_comparison
 from whyidle.scenarios.planted import MS, Step, train
 from whyidle.scenarios.registry import NAMES, scenario
 from whyidle.scenarios.scenario import ExperimentRequest
 from whyidle.scenarios.variant import plain
 
-TARGET = TrialTarget("module", "function")
+TARGET = "module:function"
 
 
 def leave(folder: Path, spec: tuple[str, int], description: dict[str, Any]) -> None:
@@ -60,11 +60,11 @@ def made(folder: Path, *cells: PlannedCell, repeats: int = 2) -> Matrix:
     return Matrix(folder, cells, TARGET, {"scenario": "none"}, repeats=repeats)
 
 
-def cell(name: str, steps: int = 40, **more: Any) -> PlannedCell:
+def cell(name: str, steps: int = 40, unmet: str | None = None, **more: Any) -> PlannedCell:
     def trial(number: int, folder: Path) -> tuple[Any, dict[str, Any]]:
         return (name, number), {"steps": steps}
 
-    return PlannedCell(name, name.upper(), name, 8, trial, **more)
+    return PlannedCell(name, name.upper(), pending(name, 8, unmet), trial, **more)
 
 
 def test_rounds_have_every_cell_once_and_first_cells_have_all_theirs_before(tmp_path: Path) -> None:

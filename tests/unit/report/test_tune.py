@@ -13,7 +13,7 @@ import pytest
 from support.page_content import Element, parsed
 from support.rendered import rendered
 from support.tuned import ADVICE, BEST, FAILED, NOW, RESULT, SLOWER, trial
-from whyidle.analyse.predict.workload import Binding
+from whyidle.analyse.predict.replay import Binding
 from whyidle.commands.main import main
 from whyidle.errors import RecordError
 from whyidle.record.tuning import LoaderSettings

@@ -26,7 +26,8 @@ from support.simulated_bench import (
     scaled,
     truth,
 )
-from whyidle.analyse.predict.workload import Binding, Prediction
+from whyidle.analyse.predict.predict import Prediction
+from whyidle.analyse.predict.replay import Binding
 from whyidle.record.tuning import Block, LoaderSettings
 from whyidle.tune.result import SearchEnd, Tuning, describe
 from whyidle.tune.search import MARGIN, Predict, SearchPhase, SearchProgress, search
