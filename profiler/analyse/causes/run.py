@@ -216,17 +216,13 @@ def slowing(claim: Claim) -> None:
         )
 
 
-def leads(facts: Facts) -> bool:
-    """Return whether growth is most of the time of the part that grows most, so that it says more
-    than that part's cause."""
+def before_growth(facts: Facts) -> str:
+    """Return how codes of causes begin that come before growth, as they explain the part that grows most; nothing where
+    growth is most of that part's time, so that it says more."""
     part = grows_most(facts)
-    return part is not None and growing(facts.trends)[part].value > MOSTLY * _whole_ns(facts, part)
-
-
-def kin_of_growth(facts: Facts) -> str:
-    """Return how codes of other causes begin that explain the part that grows most; nothing where none does."""
-    part = grows_most(facts)
-    return "" if part is None else _GROWING[part][2]
+    if part is None or growing(facts.trends)[part].value > MOSTLY * _whole_ns(facts, part):
+        return ""
+    return _GROWING[part][2]
 
 
 def _whole_ns(facts: Facts, part: str) -> float:
