@@ -14,7 +14,7 @@ from ..where.own_loop import COMPUTING
 from .claim import Claim, Piece
 from .finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, no_verdict, without_name
 from .host_and_device import gil
-from .input_batches import PERSISTENT, memory, soon_full
+from .input_batches import PERSISTENT, memory
 from .pieces import counts, grown_ns, held_ns, pieces_of, waits_of
 from .run import before_growth, shares_seen, slowing, starting_up
 from .table import explained
@@ -45,7 +45,7 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
         validation = cause_of_wait(evaluation_facts(facts, evaluation))
     explains = (explained(piece, Claim(facts, ns, validation=validation)) for piece, ns in pieces.items())
     found = [*waits_explained(facts), *(each for each in explains if each is not None)]
-    if all(each.cause != memory.code for each in found) and (soon := soon_full(facts)) is not None:
+    if all(each.cause != memory.code for each in found) and (soon := memory(Claim(facts, 0.0))) is not None:
         found.append(soon)
     # Where other Python threads hold the GIL, fetches wait for it too: symptoms are given to their cause.
     held = held_ns(facts)

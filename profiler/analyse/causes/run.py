@@ -19,7 +19,7 @@ from ..where.remedies import STARTING
 from ..where.selection import WORTH_A_LINE, Lines, grows_most
 from .claim import Claim, Piece, cause
 from .finding import Evidence, Next
-from .input_batches import PERSISTENT, persistence
+from .input_batches import PERSISTENCE, PERSISTENT
 from .input_supply import serial
 from .pieces import own_ns, restarts
 from .windows import of_validation
@@ -355,7 +355,7 @@ def _shows_outside(claim: Claim, outside: Outside, parts: dict[str, float]) -> N
             Evidence("Ends of epochs explained by stopping workers", share, "%", "near 0 %"),
             Evidence("Ends of epochs", outside.epochs_ended),
             Evidence("Workers stopped at each end", claim.facts.set_workers),
-            Evidence("persistent_workers", persistence(claim.facts), "", "on"),
+            Evidence("persistent_workers", PERSISTENCE[claim.facts.persistent_workers], "", "on"),
         )
     for what, share in outside.named:
         if not outside.saves or "phase" in what:

@@ -18,7 +18,7 @@ from ..run.resource_usage import BUDGET_USED
 from ..run.window import measured_or
 from ..shares import MOSTLY
 from ..where.stages import STAGES
-from .claim import Claim, as_next, by_settings, enough_workers
+from .claim import Claim, as_next, enough_workers, replayed
 from .finding import LEAST_GAIN, Evidence, Next
 
 
@@ -323,7 +323,7 @@ class Wait(Claim):
         """Predict settings that the run was replayed with, and name what holds the training up then."""
         facts, advice = self.facts, self.facts.advice
         assert advice is not None
-        speedup = by_settings(facts, said)
+        speedup = replayed(facts, said)
         told = facts.exclusion
         # Workers that wait may do so each by itself, so that more of them wait for more at a time: batches take no
         # longer beside more of them, or they sleep. One server, disk or lock may serve them one after the other.
@@ -334,7 +334,7 @@ class Wait(Claim):
         if said.settings.num_workers > max(1, facts.set_workers or 0) and not helps:
             # From none to one nothing has to be done at a time but making and computing: so much is gained in any case.
             one = None if facts.set_workers else advice.cheapest(lambda each: each.num_workers == 1)
-            surely = 1.0 if one is None else by_settings(facts, one).low
+            surely = 1.0 if one is None else replayed(facts, one).low
             sure = surely > 1 + LEAST_GAIN
             speedup = replace(speedup, low=min(speedup.low, surely)) if sure else speedup.maybe_none()
         change = f"{change} (next limit: {BINDS[said.binding]}){instead}"
