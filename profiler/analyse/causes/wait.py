@@ -37,8 +37,6 @@ class InputThresholds:
     CPU was not measured is guessed to wait for one."""
     waiting_pct: float = 50.0
     """Waiting for neither a CPU nor reads, share of preparing batches, from which it needs more hands."""
-    ready: float = 0.5
-    """Batches ready on average, of those it can hold, from which a loader keeps up."""
     handover_ms: float = 1.0
     """Time to prepare a batch below which handing it over would take as long."""
     nearly_as_long: float = 4
@@ -58,11 +56,7 @@ class InputThresholds:
     """The same over the CPU time of the threads that prepare batches."""
     oversubscribed: float = 1.5
     """Workers for each CPU that they may use, from which they are too many."""
-    thread_queued: float = 0.5
-    """Waiting of the training's thread for a CPU, as a share of the wait for finished batches."""
     # Reads.
-    cold: float = 0.5
-    """Share of the bytes read that come from storage, from which the cache is cold."""
     small_read_bytes: float = 256 * 1024
     """Bytes read for a sample below which it is a small read."""
     slow_bytes_per_s: float = 50e6
@@ -78,8 +72,6 @@ class InputThresholds:
     """Bytes of a batch from which moving them is what costs."""
     pickled_bytes: float = 100_000
     """Bytes of a batch from which it matters whether it is pickled."""
-    pickled: float = 0.5
-    """Bytes through the pipe for each byte of a batch, from which it is pickled."""
     cheap_sent_bytes: float = 4096
     """Bytes through the pipe for a batch up to which that takes less than a millisecond."""
     moved_bytes_per_s: float = 1e9
@@ -117,7 +109,7 @@ ENOUGH_WORKERS = (
 def is_pickled(loader: LoaderStats) -> bool:
     """Return whether batches go through the pipe, and are no small matter."""
     sent, nbytes = loader.sent_bytes_per_batch, loader.mean_batch_bytes
-    return sent >= INPUT.pickled * nbytes and nbytes >= INPUT.pickled_bytes
+    return sent >= MOSTLY * nbytes and nbytes >= INPUT.pickled_bytes
 
 
 @dataclass(frozen=True)
@@ -167,7 +159,7 @@ class Wait(Claim):
     def keeps_up(self) -> bool:
         """Whether batches are ready, on average, and the workers have time to spare."""
         capacity = self.loader.queue_capacity
-        return not self.workers_busy and capacity > 0 and self["queue_ready_mean"] >= max(1.0, INPUT.ready * capacity)
+        return not self.workers_busy and capacity > 0 and self["queue_ready_mean"] >= max(1.0, MOSTLY * capacity)
 
     @property
     def behind(self) -> bool:
