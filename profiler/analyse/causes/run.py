@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..run.facts import Facts
@@ -305,30 +304,8 @@ def boundary(claim: Claim) -> None:
     claim.says(
         f"{claim.percent()} of the time is spent outside the steps{mostly or ': validation, checkpoints, hooks'}.", 0.9
     )
-    claim.shows(Evidence("Time outside the steps", claim.pct(), "%"))
-    _shows_outside(claim, outside, parts)
-    claim.advice += _outside_changes(claim, outside, parts, largest)
-
-
-def _outside_parts(facts: Facts, outside: Outside) -> dict[str, float]:
-    """Divide the time outside the steps, ns."""
-    whole, evaluation = float(facts.parts.boundary_ns), outside.evaluation
-    waiting = 0.0 if evaluation is None else min(whole, evaluation.waited_ns)
-    evaluating = 0.0 if evaluation is None else min(whole - waiting, evaluation.ns - evaluation.waited_ns)
-    saving = min(whole - waiting - evaluating, float(outside.saving_ns))
-    left, ending = whole - waiting - evaluating - saving, 0.0
-    # What nothing else explains at the ends of epochs is the joining of workers that live for one epoch, in the fetch
-    # that finds the epoch at its end; what takes longer is something of the program's own.
-    ends = outside.epochs_ended and outside.epochs_ending_ns <= RUN.longest_ending_ns * outside.epochs_ended
-    if ends and restarts(facts) and facts.persistent_workers is False:
-        ending = min(left, float(outside.epochs_ending_ns))
-        ending *= ending >= RUN.ending * facts.parts.wall_ns
-    return {"waiting": waiting, "evaluating": evaluating, "saving": saving, "ending": ending, "rest": left - ending}
-
-
-def _shows_outside(claim: Claim, outside: Outside, parts: dict[str, float]) -> None:
-    evaluation = outside.evaluation
     claim.shows(
+        Evidence("Time outside the steps", claim.pct(), "%"),
         Evidence("Stretches outside the steps", outside.stretches),
         Evidence("Longest of these stretches", outside.longest_ns / 1e9, "s"),
     )
@@ -357,12 +334,28 @@ def _shows_outside(claim: Claim, outside: Outside, parts: dict[str, float]) -> N
             Evidence("Workers stopped at each end", claim.facts.set_workers),
             Evidence("persistent_workers", PERSISTENCE[claim.facts.persistent_workers], "", "on"),
         )
-    for what, share in outside.named:
-        if not outside.saves or "phase" in what:
-            claim.shows(Evidence(f"Part of it: {what}", 100 * share, "%"))
+    named = [(what, share) for what, share in outside.named if not outside.saves or "phase" in what]
+    claim.shows(*(Evidence(f"Part of it: {what}", 100 * share, "%") for what, share in named))
+    _advise_outside(claim, outside, parts, largest)
 
 
-def _outside_changes(claim: Claim, outside: Outside, parts: dict[str, float], largest: str) -> Iterator[Next]:
+def _outside_parts(facts: Facts, outside: Outside) -> dict[str, float]:
+    """Divide the time outside the steps, ns."""
+    whole, evaluation = float(facts.parts.boundary_ns), outside.evaluation
+    waiting = 0.0 if evaluation is None else min(whole, evaluation.waited_ns)
+    evaluating = 0.0 if evaluation is None else min(whole - waiting, evaluation.ns - evaluation.waited_ns)
+    saving = min(whole - waiting - evaluating, float(outside.saving_ns))
+    left, ending = whole - waiting - evaluating - saving, 0.0
+    # What nothing else explains at the ends of epochs is the joining of workers that live for one epoch, in the fetch
+    # that finds the epoch at its end; what takes longer is something of the program's own.
+    ends = outside.epochs_ended and outside.epochs_ending_ns <= RUN.longest_ending_ns * outside.epochs_ended
+    if ends and restarts(facts) and facts.persistent_workers is False:
+        ending = min(left, float(outside.epochs_ending_ns))
+        ending *= ending >= RUN.ending * facts.parts.wall_ns
+    return {"waiting": waiting, "evaluating": evaluating, "saving": saving, "ending": ending, "rest": left - ending}
+
+
+def _advise_outside(claim: Claim, outside: Outside, parts: dict[str, float], largest: str) -> None:
     least = {"ending": 1.0, largest: 0.0}
     named = (name for name in parts if parts[name] >= least.get(name, RUN.named * claim.ns))
     names = sorted(named, key=lambda name: -parts[name])
@@ -371,31 +364,25 @@ def _outside_changes(claim: Claim, outside: Outside, parts: dict[str, float], la
         names.sort(key=lambda name: name == "waiting")
     if largest == "waiting" and "evaluating" not in names:
         names.append("evaluating")
+    evaluation, lacking, training = outside.evaluation, claim.validation, claim.facts.set_workers
     for name in names:
         if name != "waiting":
             _, change, kind, likely = _OUTSIDE_PARTS[name]
             ns = parts["waiting"] + parts["evaluating"] if name == "evaluating" else parts[name]
-            settings = PERSISTENT if name == "ending" else None
-            yield claim.removing(change, kind, ns, likely=likely, settings=settings)
-        elif (lacking := _validation_waits(claim, outside, parts[name])) is not None:
-            yield lacking
-
-
-def _validation_waits(claim: Claim, outside: Outside, ns: float) -> Next | None:
-    """Propose what the validation's loader lacks; `None` where it has all that the training's has."""
-    evaluation, verdict, training = outside.evaluation, claim.validation, claim.facts.set_workers
-    if evaluation is not None and evaluation.started_once:
-        return Next("Record more passes of validation: the one start of its workers then weighs less")
-    if verdict is not None and evaluation is not None:
-        best = verdict.next[0]
-        known = best.speedup is not None and not best.speedup.to_try
-        if best.speedup is not None and known:
-            ns = min(ns, evaluation.ns * (1 - 1 / best.speedup.value))
-        return claim.removing(of_validation(verdict), best.kind, ns, likely=0.9 if known else 0.6)
-    if evaluation is not None and evaluation.workers and training is not None and evaluation.workers >= training:
-        return None
-    change = "Give the validation loader what the training's has: workers, prefetching, pinned memory"
-    return claim.removing(change, "workers", ns, likely=0.6)
+            claim.advise(change, kind, ns, likely=likely, settings=PERSISTENT if name == "ending" else None)
+        elif evaluation is not None and evaluation.started_once:
+            more = "Record more passes of validation: the one start of its workers then weighs less"
+            claim.advice.append(Next(more))
+        elif evaluation is not None and lacking is not None:
+            best, ns = lacking.next[0], parts[name]
+            known = best.speedup is not None and not best.speedup.to_try
+            if best.speedup is not None and known:
+                ns = min(ns, evaluation.ns * (1 - 1 / best.speedup.value))
+            claim.advise(of_validation(lacking), best.kind, ns, likely=0.9 if known else 0.6)
+        elif not (evaluation and evaluation.workers and training is not None and evaluation.workers >= training):
+            # Where it has all that the training's has, nobody can say.
+            change = "Give the validation loader what the training's has: workers, prefetching, pinned memory"
+            claim.advise(change, "workers", parts[name], likely=0.6)
 
 
 # A loop without a loader, by its stack samples.
