@@ -145,8 +145,8 @@ class Claim:
     @property
     def finding(self) -> Finding | None:
         """What was said of the claim, as a finding that explains all of it; `None` where nothing was."""
-        shown = {"evidence": tuple(self.evidence), "next": tuple(self.advice)}
-        return Finding(**{"cause": self.code, "share": self.share} | shown | self.said) if self.said else None
+        shown: dict[str, Any] = {"share": self.share, "evidence": tuple(self.evidence), "next": tuple(self.advice)}
+        return Finding(self.code, **shown | self.said) if self.said else None
 
     def says(self, title: str, confidence: float, **rest: Any) -> None:
         """Hold, in this sentence, as sure as that, 0..1. `rest`: further fields of the finding."""

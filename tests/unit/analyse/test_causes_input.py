@@ -25,9 +25,10 @@ from support.judged_waits import (
     rates,
     waiting_for_data,
 )
+from whyidle.analyse.causes.claim import Claim
 from whyidle.analyse.causes.diagnosis import findings_of, verdict_of
 from whyidle.analyse.causes.finding import Finding
-from whyidle.analyse.causes.input_batches import soon_full
+from whyidle.analyse.causes.input_batches import memory
 from whyidle.analyse.run.exposed_data_wait import Sampling, Shape, Spread
 from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.loader_stats import (
@@ -726,7 +727,8 @@ def test_a_machine_without_memory_is_why_batches_take_long(run: Facts, fields: d
 def test_a_machine_that_is_soon_full_is_told_before_it_is(run: Facts) -> None:
     idle = replace(run, parts=replace(run.parts, input_ns=0, compute_ns=run.parts.wall_ns))
     for left, told in ((3 * GB, True), (100 * GB, False), (None, False)):
-        assert soon_full(replace(idle, memory=growth(available_bytes=left, elapsed_s=5.0, bytes_per_s=GB))) is None
+        early = replace(idle, memory=growth(available_bytes=left, elapsed_s=5.0, bytes_per_s=GB))
+        assert memory(Claim(early, 0.0)) is None
         facts = replace(idle, memory=growth(available_bytes=left))
         soon = [found for found in findings_of(facts) if found.cause == "input.memory"]
         assert len(soon) == told
@@ -777,7 +779,7 @@ def test_a_group_that_swaps_has_no_memory_left(run: Facts) -> None:
 def test_the_finding_says_whose_limit_it_is_and_where_it_is_set(run: Facts, fields: dict[str, Any], then: str) -> None:
     limit = replace(MemoryLimitSeen(MemoryLimitOf.CONTAINER, 4 * GIB, False, None), **fields)
     idle = replace(run, parts=replace(run.parts, input_ns=0, compute_ns=run.parts.wall_ns))
-    found = soon_full(replace(idle, memory=growth(available_bytes=3 * GB, limit=limit, kills=2)))
+    found = memory(Claim(replace(idle, memory=growth(available_bytes=3 * GB, limit=limit, kills=2)), 0.0))
     assert found is not None
     assert "At this pace, none of the container's 4.0 GiB is left in 5 min" in found.title
     assert found.title.endswith(then)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.crafted import facts_of_run
+from support.crafted import evidence, facts_of_run
 from support.jobs import SECOND, START, Job, Rank, analysed, late_ms, record, said
 from whyidle.analyse.ranks.job import samples_within
 from whyidle.analyse.ranks.membership import ranks_of
@@ -64,8 +64,8 @@ def test_who_is_late_and_for_what(
     assert (verdict.cause == "rank.straggler") == ("rank.straggler" in causes(analysis)) == bool(late)
     if late is not None:
         assert late_ms(analysis)[1] == pytest.approx(late, abs=0.6)
-    evidence = [f"{each.what}: {each.value}" for each in verdict.evidence]
-    text = " / ".join([verdict.title, *(each.change for each in verdict.next[:1]), *evidence, *analysis.notes])
+    shown = [f"{each.what}: {each.value}" for each in verdict.evidence]
+    text = " / ".join([verdict.title, *(each.change for each in verdict.next[:1]), *shown, *analysis.notes])
     for words in said:
         assert (words.removeprefix("not: ") in text) != words.startswith("not: "), text
 
@@ -85,9 +85,9 @@ def test_a_host_whose_ranks_are_all_late_is_named_as_a_whole(tmp_path: Path) -> 
         for n in range(32)
     ]
     analysis = analysed(record(tmp_path / "run", ranks, 300, shifts={"slow": 7 * 10**14}))
-    assert analysis.job.straggler.ranks == tuple(range(24, 32))
-    assert {e.what: e.value for e in analysis.verdict.evidence}["Host"] == "slow"
-    assert analysis.job.straggler.cost_ns == pytest.approx(19 * MS, rel=0.03)
+    told = evidence(analysis.verdict)
+    assert (told["Waited for"], told["Host"]) == ("ranks 24, 25, 26, 27, 28, 29, 30 and 31", "slow")
+    assert told["Wait of the others"] == pytest.approx(19, rel=0.03)
 
 
 def test_a_straggler_that_explains_little_of_what_all_ranks_wait_for_is_second(tmp_path: Path) -> None:
