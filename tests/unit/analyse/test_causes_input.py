@@ -101,6 +101,7 @@ def case(
 MACHINE_2 = {"machine_cpus": 2}
 CROWDED_2 = FULL | {"tree_cpus": 0.5}
 READS = {"read_pct": 80.0, "cpu_pct": 15.0}
+SLEEPING = {"cpu_pct": 2.0, "run_queue_pct": 3.0, "unsplit_pct": 99.0}
 CACHED = READS | {"storage_bytes_per_sample": 0.0}
 IDLE = {"worker_busy_pct": 20.0, "mean_batch_bytes": 4e3, "sent_bytes_per_batch": 400.0}
 LARGE = {"worker_busy_pct": 30.0, "sent_bytes_per_batch": 300.0, "mean_batch_bytes": 2e7}
@@ -152,6 +153,11 @@ OWN = ["Give each worker its own"]
         case("too_few_workers", {}, {"throttled_s": 0.2, "cpu_budget": 48.0, "tree_cpus": 30.0}),
         # Workers that wait for the network do not wait for the quota.
         case("too_few_workers", {"cpu_pct": 3.0}, {"throttled_s": 1.0, "cpu_budget": 2.0, "tree_cpus": 0.3}),
+        # Who waits for the network needs more workers than CPUs, whoever uses those: the device wants a batch in 10 ms.
+        case("too_few_workers", SLEEPING, CROWDED_2, "95 % waiting", "num_workers=5` (more than CPUs", **MACHINE_2),
+        case("foreign_load", SLEEPING | {"run_queue_pct": 90.0}, CROWDED_2, "where nothing else runs", **MACHINE_2),
+        case("serial", SLEEPING, {"cpu_budget": 2.0}, "num_workers=5` (more than CPUs", set_workers=0, **MACHINE_2),
+        case("serial", {}, {"tree_cpus": 0.3, "cpu_budget": 2.0}, "Set `num_workers=2` to", set_workers=0, **MACHINE_2),
         # Cheap samples on a machine that others fill.
         case("foreign_load", CHEAP | QUEUING, CROWDED_2, **MACHINE_2),
         # What sends the batches of workers that queue for CPUs queues too.
@@ -214,6 +220,7 @@ OWN = ["Give each worker its own"]
             *("pipeline_fill", {}, {}, "fewer batches than there are workers", "smaller batches"),
             **{"waits": FILLING, "spread": {"epochs": 20, "batches_per_epoch": 4.0}, "set_workers": 8},
         ),
+        case("pipeline_fill", {}, {}, "longer epochs", waits=FILLING, set_workers=None, persistent_workers=None),
         # A loader that is made anew restarts its workers whatever its flag.
         case(
             "worker_restart", {}, {}, "Create the DataLoader once", waits=STARTING, spread={"epochs": 5, "iterators": 5}
