@@ -15,7 +15,7 @@ import pytest
 from support.crafted import add, add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
 from support.device_runs import COMPUTE, SEVERITIES, shares
 from support.judged_waits import rates
-from support.planted_runs import Making, hosted, pooled, told, trained
+from support.planted_runs import Making, batch, hosted, pooled, told, trained
 from whyidle.analyse.causes.claim import Claim, Piece
 from whyidle.analyse.causes.diagnosis import findings_of
 from whyidle.analyse.causes.finding import Finding
@@ -431,39 +431,19 @@ def evaluated(folder: Path, spans: Spans, waited: float, workers: int | None = N
     add_events(folder, sorted(rows))
 
 
-def made(
-    folder: Path,
-    spans: Spans,
-    workers: int,
-    starting: float,
-    busy: float,
-    first: int = 1,
-    cpu: float | None = None,
-    read: float | None = None,
-    persistent: bool = False,
-) -> None:
+def made(folder: Path, spans: Spans, workers: int, starting: float, busy: float, first: int = 1, **of: Any) -> None:
     """Batches of the validation's loader: taken up after a share of each pass (of the first, where the workers are
     persistent), each worker busy a share of the rest, and on a CPU, or reading, for a part of that."""
-    rows = []
+    rows, persistent = [], of.pop("persistent", False)
     for number, (begin, end) in enumerate(spans):
         if not persistent or number == 0:
             begin += round(starting * (end - begin))
         length = (end - begin) // 10 * first
-        rows += [
-            {
-                "worker": worker,
-                "begin_ns": begin + batch * length,
-                "end_ns": begin + batch * length + round(busy * length),
-                "samples": 8,
-                "loader": 90 if persistent else 90 + number,
-                "batch": (number << 32) + batch * workers + worker,
-                "threads": 1,
-                "cpu_ns": NOT_MEASURED if cpu is None else round(cpu * round(busy * length)),
-                "read_ns": NOT_MEASURED if read is None else round(read * round(busy * length)),
-            }
-            for batch in range(10 // first)
-            for worker in range(workers)
-        ]
+        for place in range(10 // first * workers):
+            at = begin + place // workers * length
+            row = batch(Making(**of), place % workers, at, at + round(busy * length), number, place, persistent)
+            unknown = {} if "cpu" in of else dict.fromkeys(("cpu_ns", "run_queue_ns"), NOT_MEASURED)
+            rows.append(row | {"loader": 90 if persistent else 90 + number} | unknown)
     add(folder, BATCH, rows)
 
 

@@ -98,6 +98,30 @@ def case(
     return f"input.{cause}", loader, sampled, says, waits or {}, spread or {}, changes, facts
 
 
+def handed(says: str, tensors: float, nbytes: float, objects: float, *changes: str, **loader: float) -> tuple[Any, ...]:
+    """Finished batches that consist of so much, and are waited for."""
+    consists = HandedOver(tensors, nbytes, objects)
+    return case("handoff", LARGE | loader, {}, says, waits={"handed": 0.99}, changes=[*changes], handed=consists)
+
+
+def epochs(cause: str, piece: str, spread: dict[str, Any], *says: str, **facts: Any) -> tuple[Any, ...]:
+    """Waits where epochs begin."""
+    return case(cause, {}, {}, *says, waits={piece: 1.0}, spread=spread, **facts)
+
+
+def shared(
+    cause: str, says: str, waiting: SeenWaiting | None, growth: TimeGrowth | None, sampled: Any = None, **loader: Any
+) -> tuple[Any, ...]:
+    """Four workers that wait; what looks and batches say of what they share."""
+    excludes, changes = Exclusion(3.6, waiting, growth), ["Give each worker its own"] if cause == "exclusive" else None
+    return case(cause, WAITS | loader, sampled, says, changes=changes, set_workers=4, exclusion=excludes)
+
+
+def mostly(stage: str, share: float, *says: str, **loader: float) -> tuple[Any, ...]:
+    """CPUs that are used up, by what stack samples saw most."""
+    return case("cpu_exhausted", loader, USED_UP, *says, machine_cpus=2, stages=stages(stage, share))
+
+
 MACHINE_2 = {"machine_cpus": 2}
 CROWDED_2 = FULL | {"tree_cpus": 0.5}
 READS = {"read_pct": 80.0, "cpu_pct": 15.0}
@@ -112,19 +136,11 @@ UNEVEN = {"shape": Shape(Spread.IRREGULAR, 30, 100, None, 80 * MS), "slow_times"
 SPARE = {"worker_busy_pct": 40.0, "queue_ready_mean": 3.5}
 SUPPLIES = {"worker_busy_pct": 60.0, "queue_ready_mean": 1.2, "samples_per_s_limit": 1e6}
 SLOWER = SUPPLIES | {"samples_per_s_limit": 1.0, "worker_busy_pct": 95.0}
-STARTING, FILLING = {"starting": 1.0}, {"filling": 1.0}
 LEFT = {"epochs": 90, "iterators": 90, "batches_per_epoch": 1.0, "left_early": 0.97}
-RESTARTED: dict[str, Any] = {"waits": STARTING, "changes": ["Set `persistent"], "persistent_workers": False}
+ENDING = {"persistent_workers": False}
 SPLIT = {"unsplit_pct": math.nan, "decode_pct": 20.0, "transform_pct": 70.0}
 USED_UP = FULL | {"tree_cpus": 1.95}
 HALF = WastedSamples(0.5, 0.0, 0.0)
-
-
-def excluded(waiting: SeenWaiting | None, growth: TimeGrowth | None) -> dict[str, Any]:
-    return {"set_workers": 4, "exclusion": Exclusion(3.6, waiting, growth)}
-
-
-OWN = ["Give each worker its own"]
 
 
 @pytest.mark.parametrize(
@@ -136,13 +152,8 @@ OWN = ["Give each worker its own"]
         case("cpu_exhausted", {}, FULL, "less CPU per sample", **MACHINE_2),
         # A machine that is full, more than half of it with this job.
         case("cpu_exhausted", QUEUING, FULL | {"tree_cpus": 1.1}, "less CPU per sample", **MACHINE_2),
-        case("oversubscribed", {"workers": 8, **QUEUING}, FULL, "num_workers=2", set_workers=8, **MACHINE_2),
-        case("foreign_load", QUEUING, CROWDED_2, "where nothing else runs", **MACHINE_2),
-        case("affinity", {"cpus": 1, **QUEUING}, {"tree_cpus": 1.0}, "sched_setaffinity"),
-        case("worker_threads", QUEUING | {"process_cpu_pct": 180.0, "run_queue_pct": 60.0}, FULL, "OMP_NUM"),
         case("cpu_quota", QUEUING, {"throttled_s": 1.0, "cpu_budget": 1.5}, "more CPUs"),
         case("cpu_quota", QUEUING, {"tree_cpus": 0.8, "cpu_budget": 2.0, "machine_busy_pct": 40.0}, "more CPUs"),
-        case("sharding", {"workers": 1, "even_workers": 1.0}, {}, "get_worker_info", iterable=True),
         case("serial", {}, {}, "num_workers=", set_workers=0),
         case("storage", READS, {}, "faster storage"),
         # One CPU for one worker, which never waits for it; a pool of threads with CPUs of its own; it made all batches.
@@ -177,66 +188,41 @@ OWN = ["Give each worker its own"]
         case("handoff", IDLE, waits=ALL, main_queued_ns=0.9, **MACHINE_2),
         # What a batch consists of tells what is to change about it.
         case("handoff", LARGE, {}, "takes long.", waits=ALL, changes=["fewer bytes", "fewer, larger tensors"]),
-        case("handoff", LARGE, {}, "takes long.", waits=ALL, changes=["fewer bytes"], handed=HandedOver(2, 2e7, 5)),
-        case(
-            *("handoff", LARGE, {}, "as 1,203 tensors of 48 bytes"),
-            **{"waits": ALL, "changes": ["fewer, larger tensors"], "handed": HandedOver(1203, 1203 * 48, 0)},
+        handed("takes long.", 2, 2e7, 5, "fewer bytes"),
+        handed("as 1,203 tensors of 48 bytes", 1203, 1203 * 48, 0, "fewer, larger tensors"),
+        handed("as 64 tensors of 1,000,000 bytes", 64, 64e6, 0, "fewer, larger", "fewer bytes"),
+        handed(
+            "for only 8,192 bytes", 2, 8192, 0, "Index whole batches", mean_batch_bytes=8192.0, work_ms_per_batch=3.0
         ),
-        case(
-            *("handoff", LARGE, {}, "as 64 tensors of 1,000,000 bytes"),
-            **{"waits": ALL, "changes": ["fewer, larger", "fewer bytes"], "handed": HandedOver(64, 64e6, 0)},
-        ),
-        case(
-            *("handoff", LARGE | {"mean_batch_bytes": 8192.0, "work_ms_per_batch": 3.0}, {}, "for only 8,192 bytes"),
-            **{"waits": ALL, "changes": ["Index whole batches at once"], "handed": HandedOver(2, 8192, 0)},
-        ),
-        case(
-            *("handoff", LARGE, {}, "as 12,034 Python objects", "a few tensors instead of many Python objects"),
-            **{"waits": ALL, "handed": HandedOver(1, 8, 12_034)},
-        ),
-        case(
-            *("handoff", LARGE | {"sent_bytes_per_batch": 2e7}, {}, "pickled through a pipe"),
-            **{"waits": ALL, "changes": ["torch tensors", "fewer bytes"], "handed": HandedOver(0, 0, 3)},
-        ),
+        handed("as 12,034 Python objects", 1, 8, 12_034, "a few tensors instead of many Python objects"),
+        handed("pickled through a pipe", 0, 0, 3, "torch tensors", "fewer bytes", sent_bytes_per_batch=2e7),
         # What is quickly made is not given to workers.
         case("serial", {"workers": 1, "work_ms_per_batch": 0.4}, {}, changes=["Index a whole batch"], set_workers=0),
         # The stage that stack samples saw most, but for the loader's own clocks where they tell decoding from
         # transforming, and for the program's own code.
-        case(
-            *("cpu_exhausted", {}, USED_UP, "mostly on decompressing", "Decompress less"),
+        mostly(
+            *("decompress", 0.61, "mostly on decompressing", "Decompress less"),
             "Decompressing, share of preparing batches 61.0",
-            **MACHINE_2 | {"stages": stages("decompress", 0.61)},
         ),
-        case(
-            *("cpu_exhausted", SPLIT, USED_UP, "mostly on transforming"),
-            **MACHINE_2 | {"stages": stages("decompress", 0.61)},
-        ),
-        case(
-            *("cpu_exhausted", {}, USED_UP, "mostly on preparing samples", "less CPU per sample"),
-            **MACHINE_2 | {"stages": stages("decode", 0.3)},
-        ),
+        mostly("decompress", 0.61, "mostly on transforming", **SPLIT),
+        mostly("decode", 0.3, "mostly on preparing samples", "less CPU per sample"),
         # Epochs.
-        case(
-            *("pipeline_fill", {}, {}, "fewer batches than there are workers", "smaller batches"),
-            **{"waits": FILLING, "spread": {"epochs": 20, "batches_per_epoch": 4.0}, "set_workers": 8},
+        epochs(
+            *("pipeline_fill", "filling", {"epochs": 20, "batches_per_epoch": 4.0}),
+            *("fewer batches than there are workers", "smaller batches"),
+            set_workers=8,
         ),
-        case("pipeline_fill", {}, {}, "longer epochs", waits=FILLING, set_workers=None, persistent_workers=None),
+        epochs("pipeline_fill", "filling", {}, "longer epochs", set_workers=None, persistent_workers=None),
         # A loader that is made anew restarts its workers whatever its flag.
-        case(
-            "worker_restart", {}, {}, "Create the DataLoader once", waits=STARTING, spread={"epochs": 5, "iterators": 5}
-        ),
-        case("pipeline_fill", waits=STARTING, spread={"epochs": 5, "iterators": 1}),
+        epochs("worker_restart", "starting", {"epochs": 5, "iterators": 5}, "Create the DataLoader once"),
+        epochs("pipeline_fill", "starting", {"epochs": 5, "iterators": 1}),
         # A loop that leaves its iterators after a batch is told to keep one.
-        case(
-            *("worker_restart", {}, {}, "the loop takes only 1 batch of each and starts over", "next(batches)"),
-            **{"waits": STARTING, "spread": LEFT, "persistent_workers": False},
-        ),
-        case(
-            *("pipeline_fill", {}, {}, "the loop takes only 1 batch of each and starts over", "next(batches)"),
-            **{"waits": FILLING, "spread": LEFT, "persistent_workers": False},
+        *(
+            epochs(cause, piece, LEFT, "takes only 1 batch of each and starts over", "next(batches)", **ENDING)
+            for cause, piece in (("worker_restart", "starting"), ("pipeline_fill", "filling"))
         ),
         *(
-            case("worker_restart", spread=LEFT | whole, **RESTARTED)
+            epochs("worker_restart", "starting", LEFT | whole, changes=["Set `persistent"], **ENDING)
             for whole in ({"left_early": 0.1}, {"left_early": math.nan}, {"batches_per_epoch": 40.0})
         ),
         # Single slow samples, unless order does not matter; uneven batches, unless the loader could not supply them.
@@ -248,24 +234,15 @@ OWN = ["Give each worker its own"]
         case("prefetch_depth", SUPPLIES, {}, "prefetch_factor=4` instead of 2", spread=UNEVEN),
         case("too_few_workers", SLOWER, spread=UNEVEN),
         # What workers share is told by locks, and by what fewer workers take.
-        case(
-            *("exclusive", WAITS, {}, "2.5 of", "wait for a lock that they share (data.py:27)."),
-            **{"changes": OWN} | excluded(QUEUE, None),
-        ),
-        case(
-            *("exclusive", WAITS, {}, "A batch takes 100 ms, but 50 ms when fewer workers are active"),
-            **{"changes": OWN} | excluded(None, PROPORTIONAL),
-        ),
-        case(
-            *("exclusive", WAITS, {}, "the bandwidth of a remote store"),
-            **{"changes": OWN} | excluded(at(ThreadState.SOCKET), PROPORTIONAL),
-        ),
+        shared("exclusive", "2.5 of 3.6 busy ones wait for a lock that they share (data.py:27).", QUEUE, None),
+        shared("exclusive", "A batch takes 100 ms, but 50 ms when fewer workers are active", None, PROPORTIONAL),
+        shared("exclusive", "the bandwidth of a remote store", at(ThreadState.SOCKET), PROPORTIONAL),
         # Remote latency wants more requests under way; used up CPUs are what workers wait for.
-        case("too_few_workers", WAITS, {}, "num_workers=", **excluded(at(ThreadState.SOCKET), INDEPENDENT)),
-        case("cpu_exhausted", WAITS, FULL, **excluded(QUEUE, PROPORTIONAL)),
+        shared("too_few_workers", "num_workers=", at(ThreadState.SOCKET), INDEPENDENT),
+        shared("cpu_exhausted", "", QUEUE, PROPORTIONAL, FULL),
         # Counters take what comes through a socket for a read of a file.
-        case("exclusive", WAITS | {"read_pct": 95.0}, **excluded(at(ThreadState.SOCKET), PROPORTIONAL)),
-        case("storage", WAITS | {"read_pct": 95.0}, **excluded(at(ThreadState.FILE), PROPORTIONAL)),
+        shared("exclusive", "", at(ThreadState.SOCKET), PROPORTIONAL, read_pct=95.0),
+        shared("storage", "", at(ThreadState.FILE), PROPORTIONAL, read_pct=95.0),
         # Where CPUs are short, what is made for nothing delays what is handed over.
         case("wasted", SUPPLIES, {"tree_cpus": 1.9, "cpu_budget": 2.0}, waits=ALL, wasted=HALF),
         case("handoff", SUPPLIES, {"tree_cpus": 0.9, "cpu_budget": 2.0}, waits=ALL, wasted=HALF),
