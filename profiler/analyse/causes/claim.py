@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any
 
 from ...record.tuning import LoaderSettings
-from ..predict.advice import VanishedWork
+from ..predict.advice import Advice, VanishedWork
 from ..predict.workload import Prediction
 from ..run.facts import Facts
 from ..run.loader_stats import BUSY
@@ -273,13 +273,19 @@ def as_next(
     return Next(change, speedup.value * now, speedup.low * now, speedup.high * now, kind, speedup, settings or {})
 
 
+def believed(facts: Facts) -> Advice | None:
+    """Return the replay of the run, where that says of it as it is what was measured."""
+    advice, stepping = facts.advice, facts.parts.wall_ns - facts.parts.boundary_ns
+    agrees = advice is not None and facts.samples_known and advice.agrees(facts.samples * 1e9 / max(1, stepping))
+    return advice if agrees else None
+
+
 def by_replay(
     facts: Facts, gone: VanishedWork, vanishing: Vanishing, settings: LoaderSettings | None = None
 ) -> Speedup | None:
     """Replay the training without that work, or as much of it; `None` where the run cannot be
     replayed, or the replay does not say of the recorded settings what was measured."""
-    advice, stepping = facts.advice, facts.parts.wall_ns - facts.parts.boundary_ns
-    if advice is None or not facts.samples_known or not advice.agrees(facts.samples * 1e9 / max(1, stepping)):
+    if (advice := believed(facts)) is None:
         return None
     now = advice.now.samples_per_s
     shares = vanishing.least, vanishing.expected, vanishing.most

@@ -374,7 +374,7 @@ def wasted(wait: Wait) -> None:
     facts, found = wait.facts, wait.facts.wasted
     if found is None or found.share < INPUT.wasted:
         return
-    if wait.piece is Piece.HANDED and not wait.few_cpus_left:
+    if wait.piece is Piece.HANDED and not wait["cpu_budget"] - wait["cpus_used"] < 1:
         # What is made for nothing delays what is handed over only where it takes the CPUs from it.
         return
     share, dropped, repeated, passed = (

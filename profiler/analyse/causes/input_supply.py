@@ -244,7 +244,7 @@ def worker_threads(wait: Wait) -> None:
     pools = (
         others >= INPUT.pool_pct * (1 - measured_or(loader.run_queue_pct) / 100) and others >= INPUT.pool_times * cpu
     )
-    if not pools or not (wait.cpu_used or wait.starved or (wait.queues and wait.few_cpus_left)):
+    if not pools or not (wait.cpu_used or wait.starved or (wait.queues and wait["cpu_budget"] - wait["cpus_used"] < 1)):
         return
     each = f"each of the {loader.workers} workers starts threads of its own"
     wait.says(f"{wait.begins}: {each}, and all of them compete for the CPUs.", 0.85)
@@ -263,7 +263,7 @@ def worker_threads(wait: Wait) -> None:
 @cause("input.foreign_load", *SUPPLY, lines=OF_THE_MACHINE)
 def foreign_load(wait: Wait) -> None:
     """Other programs, or the hypervisor, take CPU that the loader asks for: more of it than this job uses."""
-    if not wait.starved or not wait.others_use_more:
+    if not wait.starved or not wait["foreign_cpus"] > wait["cpus_used"]:
         return
     counted = wait.loader.run_queue_pct >= 0
     wait.says(f"{wait.begins}, while other programs use the machine's CPUs.", 0.85 if counted else 0.7)
@@ -277,7 +277,7 @@ def foreign_load(wait: Wait) -> None:
 @foreign_load.also(Piece.HANDED)
 def delayed_by_others(wait: Wait) -> None:
     """Batches are finished, but the training's thread gets no CPU to take them: others use the machine up."""
-    if wait.others_use_more:
+    if wait["foreign_cpus"] > wait["cpus_used"]:
         _delayed(wait, "other programs use", ALONE)
 
 

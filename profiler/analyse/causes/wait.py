@@ -18,7 +18,7 @@ from ..run.resource_usage import BUDGET_USED
 from ..run.window import measured_or
 from ..shares import MOSTLY
 from ..where.stages import STAGES
-from .claim import Claim, as_next, enough_workers, replayed
+from .claim import Claim, as_next, believed, enough_workers, replayed
 from .finding import LEAST_GAIN, Evidence, Next
 
 
@@ -189,16 +189,6 @@ class Wait(Claim):
         return used >= most * self["cpu_budget"] and not (self.on_cpu and self.says_nothing)
 
     @property
-    def few_cpus_left(self) -> bool:
-        """Whether this job leaves less than one of the CPUs that it may use."""
-        return self["cpu_budget"] - self["cpus_used"] < 1
-
-    @property
-    def others_use_more(self) -> bool:
-        """Whether other programs use more of the machine's CPUs than this job."""
-        return self["foreign_cpus"] > self["cpus_used"]
-
-    @property
     def queues(self) -> bool:
         """Whether the loader's waiting for a CPU is considerable."""
         return self["run_queue_pct"] >= QUEUED_PCT
@@ -247,10 +237,8 @@ class Wait(Claim):
         `None` where there is none, or it does not even say of the recorded settings what they did.
         `persistent`: also workers that persist, where those of the run do not.
         """
-        facts, advice = self.facts, self.facts.advice
-        if advice is None or not facts.samples_known or self.share < LEAST_GAIN:
-            return None
-        if not advice.agrees(facts.samples * 1e9 / (facts.parts.wall_ns - facts.parts.boundary_ns)):
+        advice = believed(self.facts)
+        if advice is None or self.share < LEAST_GAIN:
             return None
         now = advice.workload.settings.persistent_workers
         return advice.cheapest(
@@ -283,7 +271,8 @@ class Wait(Claim):
         return Wanted(max(now, enough_workers(loader.work_ms_per_batch, self.pace_ms, most)), "")
 
     def workers_setting(self, wanted: Wanted) -> str:
-        """Return the advice to set so many workers, and where they are more than the CPUs, why that is right."""
+        """Return the advice to set so many workers; where they are more than the CPUs and mostly wait, why that is
+        right."""
         more = wanted.workers > 1 and wanted.workers > self["cpu_budget"] and self._cpus_of_a_worker <= MOSTLY
         why = " (more than CPUs, since they mostly wait)" if more else ""
         return f"Set `num_workers={wanted.workers}{wanted.besides}`{why}"

@@ -333,7 +333,15 @@ def _throughput(
     facts: Mapping[int, Facts], members: Mapping[int, JobRank], lateness: Lateness | None, lead: int
 ) -> Job:
     """The job while all of its ranks ran, or from the first to the last."""
-    ahead = dict(zip(facts, _ahead_ns([members[rank] for rank in facts], lateness), strict=True))
+    # How far the clock of each is ahead of the first one's: as paired, else as the wall clocks say.
+    paired = {} if lateness is None else lateness.ahead_ns
+    of_clock = {members[rank].process.clock: int(ns) for rank, ns in paired.items()}
+    first, ahead = members[next(iter(facts))].process, {}
+    for rank, process in ((rank, members[rank].process) for rank in facts):
+        by_wall = 0 if process.wall_ns is None or first.wall_ns is None else first.wall_ns - process.wall_ns
+        unpaired = 0 if process.clock == first.clock else by_wall
+        of_first = of_clock.get(first.clock, 0)
+        ahead[rank] = of_clock[process.clock] - of_first if process.clock in of_clock else unpaired
     begins, ends = ({n: getattr(f.window, at) - ahead[n] for n, f in facts.items()} for at in ("begin_ns", "end_ns"))
     begin, end, window = max(begins.values()), min(ends.values()), facts[lead].window
     if end - begin < MOSTLY * max(f.window.wall_ns for f in facts.values()):
@@ -374,22 +382,6 @@ def samples_within(facts: Facts, begin: int, end: int) -> float:
 def _done_ns(steps: Records) -> Stamps:
     """When each step was done: a host that queues far ahead ends its steps long before the device has done them."""
     return np.where(steps["device_end_ns"] == NOT_MEASURED, steps["step_end_ns"], steps["device_end_ns"])
-
-
-def _ahead_ns(members: Sequence[JobRank], lateness: Lateness | None) -> list[int]:
-    """How far the clock of each rank is ahead of the first one's: as paired, else as the wall clocks say."""
-    paired = {} if lateness is None else lateness.ahead_ns
-    of_clock = {m.process.clock: int(paired[m.process.rank]) for m in members if m.process.rank in paired}
-    first = members[0].process
-    ahead = []
-    for process in (member.process for member in members):
-        if process.clock in of_clock:
-            ahead.append(of_clock[process.clock] - of_clock.get(first.clock, 0))
-        elif process.clock == first.clock or process.wall_ns is None or first.wall_ns is None:
-            ahead.append(0)
-        else:
-            ahead.append(first.wall_ns - process.wall_ns)
-    return ahead
 
 
 def _notes(
