@@ -69,23 +69,9 @@ _LATE_FOR = {
 """Part → what a rank is late for in words, what to change."""
 
 
-@dataclass(frozen=True)
-class Straggler:
-    """One rank, or several that are late alike."""
-
-    ranks: tuple[int, ...]
-    cost_ns: float
-    """How much shorter a round would be without their lateness."""
-    late_ns: float
-    """How much later than the other ranks they arrive on average."""
-    last_share: float
-    """Share of the rounds in which one of them arrived last."""
-    others_wait_ns: float
-    """How long each of the others waits a round."""
-
-
-def straggler_of(lateness: Lateness) -> Straggler | None:
-    """The ranks that are later than all others on average, beyond chance; `None` where they are late in turn."""
+def waited_for(lateness: Lateness) -> tuple[int, ...]:
+    """The ranks that are later than all others on average, beyond chance: one, or several that are late alike; none
+    where they are late in turn."""
     order = np.argsort(-lateness.mean_ns, kind="stable")
     behind = lateness.behind_ns[order]
     # Without the first n of the order, the last of the others decides.
@@ -93,7 +79,7 @@ def straggler_of(lateness: Lateness) -> Straggler | None:
     cost = (last_without[0] - last_without).mean(axis=1)
     most = len(order) // 2
     if cost[most] <= 0:
-        return None
+        return ()
     # The fewest without whom nearly all is saved that any number of them would save.
     count = next(n for n in range(1, most + 1) if cost[n] >= NEARLY_ALL * cost[1 : most + 1].max())
     ahead_of_next = behind[:count].mean(axis=0) - behind[count]
@@ -103,34 +89,30 @@ def straggler_of(lateness: Lateness) -> Straggler | None:
     # With many ranks some rank is always late by chance.
     sigmas = math.sqrt(SIGMAS**2 + 2 * math.log(len(order) / 2))
     # Most of what they cost comes of being late on average; what is left may come of being late in turn.
-    if surplus < max(MOSTLY * float(cost[count]), sigmas * sure):
-        return None
-    others = behind[count:]
-    return Straggler(
-        tuple(sorted(lateness.ranks[n] for n in order[:count])),
-        float(cost[count]),
-        float(behind[:count].mean() - np.median(others.mean(axis=1))),
-        float((behind[:count].max(axis=0) >= last_without[0]).mean()),
-        float((last_without[0] - others).mean()),
-    )
+    late = surplus >= max(MOSTLY * float(cost[count]), sigmas * sure)
+    return tuple(sorted(lateness.ranks[n] for n in order[:count])) if late else ()
 
 
 def finding_of(
-    straggler: Straggler, lateness: Lateness, members: Mapping[int, JobRank], samples_per_s: float | None
+    late: Sequence[int], lateness: Lateness, members: Mapping[int, JobRank], samples_per_s: float
 ) -> Finding:
-    """`rank.straggler`, with the cause of the rank's own diagnosis. `samples_per_s`: of the whole job."""
+    """`rank.straggler`, with the cause of the diagnosis of the late ranks' first. `samples_per_s`: of the whole job."""
     facts = {rank: member.facts for rank, member in members.items() if member.facts is not None}
-    share = min(0.99, straggler.cost_ns / lateness.round_ns)
-    who, one = listed(straggler.ranks), len(straggler.ranks) == 1
-    part, own_ms, others_ms, on_cpu_ms = _late_for(straggler, lateness, facts)
+    behind, others = (lateness.behind_ns[np.isin(lateness.ranks, late) == of_late] for of_late in (True, False))
+    last = lateness.last_ns
+    # A round would be so much shorter without their lateness.
+    share = min(0.99, float((last - others.max(axis=0)).mean()) / lateness.round_ns)
+    late_ms = float(behind.mean() - np.median(others.mean(axis=1))) / 1e6
+    others_wait_ms = float((last - others).mean()) / 1e6
+    who, one = listed(late), len(late) == 1
+    part, own_ms, others_ms, on_cpu_ms = _late_for(late, late_ms, lateness, facts)
     reason, change = _LATE_FOR[part]
     found = {rank: members[rank].analysis.findings for rank in facts}
-    own_causes = ((f, f.cause) for f in found[straggler.ranks[0]] if f.cause)
+    own_causes = ((f, f.cause) for f in found[late[0]] if f.cause)
     explains = (f for f, code in own_causes if part == (_PART_OF.get(code) or _PART_OF.get(code.split(".")[0])))
     cause = next(explains, None)
-    where = sorted({host for rank in straggler.ranks if (host := members[rank].process.host)})
-    on_cpu = any(f.device_kind == "cpu" for f in facts.values())
-    most = None if samples_per_s is None or on_cpu else samples_per_s / (1 - share)
+    where = sorted({host for rank in late if (host := members[rank].process.host)})
+    most = None if any(f.device_kind == "cpu" for f in facts.values()) else samples_per_s / (1 - share)
     changes = [n.change for n in cause.next] if cause else []
     # What is wrong on the other ranks as well does not make this one late.
     alike = cause is not None and all(cause.cause in {f.cause for f in each} for each in found.values())
@@ -138,22 +120,21 @@ def finding_of(
     own = [Evidence("Its own cause", cause.cause), *cause.evidence] if cause else []
     if part == "pause":
         own.insert(0, Evidence("Its thread on a CPU", on_cpu_ms, "ms per step", "as long as it computes"))
+    came_last, by_chance = float((behind.max(axis=0) >= last).mean()), len(late) / len(lateness.ranks)
     return Finding(
         "rank.straggler",
-        f"The other ranks wait {straggler.others_wait_ns / 1e6:.1f} ms per step for {who}, {100 * share:.0f} % of the "
+        f"The other ranks wait {others_wait_ms:.1f} ms per step for {who}, {100 * share:.0f} % of the "
         f"time. {'It is' if one else 'They are'} late because of {reason}{f' ({cause.cause})' if cause else ''}.",
         share,
         0.9 if part not in ("compute", "pause") else 0.7,
         (
             Evidence("Waited for", who),
             Evidence("Host", ", ".join(where) or None),
-            Evidence("Later than the others", straggler.late_ns / 1e6, "ms per step", "near 0 ms"),
-            Evidence("Wait of the others", straggler.others_wait_ns / 1e6, "ms per step", "near 0 ms"),
+            Evidence("Later than the others", late_ms, "ms per step", "near 0 ms"),
+            Evidence("Wait of the others", others_wait_ms, "ms per step", "near 0 ms"),
             Evidence(
                 f"Steps in which {'it' if one else 'one of them'} came last",
-                100 * straggler.last_share,
-                "%",
-                f"{100 * len(straggler.ranks) / len(lateness.ranks):.0f} %",
+                *(100 * came_last, "%", f"{100 * by_chance:.0f} %"),
             ),
             Evidence(f"Time for {reason}", own_ms, "ms per step", f"{others_ms:.1f} ms on the others"),
             *own,
@@ -162,17 +143,19 @@ def finding_of(
     )
 
 
-def _late_for(straggler: Straggler, lateness: Lateness, facts: Mapping[int, Facts]) -> tuple[str, float, float, float]:
+def _late_for(
+    late: Sequence[int], late_ms: float, lateness: Lateness, facts: Mapping[int, Facts]
+) -> tuple[str, float, float, float]:
     """(the part that is larger on these ranks than on the others, ms a round there, ms a round on the others, ms a step
-    that the thread that trains runs there, NaN where it was not measured).
+    that the thread that trains runs there, NaN where it was not measured). `late_ms`: how much later they arrive.
 
     Waiting for each other lies in the others' computing, so that part is only what nothing else explains.
     """
 
     def compared(read: Callable[[Facts], float]) -> tuple[float, float]:
         """(median over the late ranks, over the others); NaN where none of them was measured."""
-        values = [(rank in straggler.ranks, read(facts[rank])) for rank in lateness.ranks]
-        there, here = (median_of_known(ms for late, ms in values if late == of_late) for of_late in (True, False))
+        values = [(rank in late, read(facts[rank])) for rank in lateness.ranks]
+        there, here = (median_of_known(ms for is_late, ms in values if is_late == of_late) for of_late in (True, False))
         return or_nan(there), or_nan(here)
 
     def waits(part: str) -> tuple[float, float]:
@@ -183,7 +166,6 @@ def _late_for(straggler: Straggler, lateness: Lateness, facts: Mapping[int, Fact
     parts = {part: waits(part) for part in WAITS}
     part = max(parts, key=lambda name: parts[name][0] - parts[name][1])
     own, others = parts[part]
-    late_ms = straggler.late_ns / 1e6
     explained = sum(max(0.0, there - here) for there, here in parts.values())
     if own - others >= MOSTLY * late_ms or late_ms - explained <= own - others:
         return part, own, others, on_cpu_ms
@@ -295,16 +277,16 @@ def job_of(members: Sequence[JobRank]) -> tuple[Job, Finding, list[Finding], lis
     if len(facts) > 1:
         late = lateness_of(list(facts), list(facts.values()), [by_rank[rank].process.clock for rank in facts])
     lateness = None if isinstance(late, str) else late
-    straggler = None if lateness is None else straggler_of(lateness)
+    stragglers = () if lateness is None else waited_for(lateness)
     # Where none is waited for, the one that idles most: differences of less than a percent are none.
     idles = min(facts, key=lambda rank: (round(facts[rank].parts.share("compute"), 2), rank))
-    lead = idles if straggler is None else straggler.ranks[0]
+    lead = stragglers[0] if stragglers else idles
     job = _throughput(facts, by_rank, lateness, lead)
     rate, leading = job.samples_per_s, by_rank[lead].analysis
     verdict, *findings = (_of_rank(f, lead, facts[lead], rate) for f in (leading.verdict, *leading.findings))
-    notes = _notes(members, facts, late, alike=straggler is None, on_time=verdict.cause == "none")
-    if straggler is not None and lateness is not None:
-        found = finding_of(straggler, lateness, by_rank, rate)
+    notes = _notes(members, facts, late, alike=not stragglers, on_time=verdict.cause == "none")
+    if stragglers and lateness is not None:
+        found = finding_of(stragglers, lateness, by_rank, rate)
         # That the rank is late says more than its largest cause, if that is mostly what it costs.
         first = not findings or found.share >= MOSTLY * findings[0].share
         if found.severity != "none":

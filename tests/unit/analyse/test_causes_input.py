@@ -326,11 +326,55 @@ def test_a_threshold_parts_a_cause_or_its_words_from_others(run: Facts, row: tup
         assert (found.cause == cause and all(words in found.title for words in says)) is wanted, (value, found.title)
 
 
-def test_reads_and_computing_share_the_wait_by_the_batches_that_were_waited_for(run: Facts) -> None:
-    loader = LoaderStats(**NOTHING | COMPUTING)
-    found = judge(run, COMPUTING | {"read_pct": 45.0}, FULL, pieces(run, reading=0.4), loader_unread=loader)
+READ = {"read_pct": 45.0}
+UNREAD = {"loader_unread": LoaderStats(**NOTHING | COMPUTING)}
+"""Of all batches many are read, and those of each other piece of the wait only computed."""
+QUICK = {"worker_busy_pct": 30.0, "samples_per_s_limit": 1e6}
+EPOCHS = {"epochs": 5, "batches_per_epoch": 20.0}
+ANEW = {"persistent_workers": False, "starts_python": True}
+LOCK = WAITS, {"set_workers": 4, "exclusion": Exclusion(3.6, QUEUE, None)}
+
+
+@pytest.mark.parametrize(
+    ("loader", "sampled", "waits", "facts", "expected"),
+    [
+        (READ, FULL, {"reading": 0.4}, UNREAD, {"storage": 0.4, "cpu_exhausted": 0.6}),
+        # The first epoch reads and leaves the CPUs idle: the mean over the run is no measure of the others.
+        (
+            *(READ, FULL | {"tree_cpus": 1.4, "machine_busy_pct": 72.0}),
+            *({"reading": 0.5}, UNREAD, {"storage": 0.5, "cpu_exhausted": 0.5}),
+        ),
+        # Workers that persist are started once: what their first batches cost is all filling.
+        (
+            *({}, {}, {"starting": 0.5, "filling": 0.2}, ANEW),
+            {"worker_restart": 0.5, "pipeline_fill": 0.2, "too_few_workers": 0.3},
+        ),
+        ({}, {}, {"starting": 0.5, "filling": 0.2}, {}, {"pipeline_fill": 0.7, "too_few_workers": 0.3}),
+        # Where the workers are busy all the time a quick sampler would not help.
+        (QUICK, {}, {"sampling": 0.3}, {}, {"sampler": 0.3, "too_few_workers": 0.7}),
+        (QUICK, {}, {"sampling": 0.9}, {}, {"sampler": 0.9, "too_few_workers": 0.1}),
+        *(({}, {}, {"sampling": share}, {}, {"too_few_workers": 1.0}) for share in (0.3, 0.9)),
+        # Reads and first batches that wait for the lock are its, too.
+        (LOCK[0], {}, {"reading": 0.5, "filling": 0.3}, LOCK[1], {"exclusive": 1.0}),
+        (
+            *(LOCK[0], {}, {"reading": 0.5, "filling": 0.3}, {"set_workers": 4}),
+            {"storage": 0.5, "pipeline_fill": 0.3, "too_few_workers": 0.2},
+        ),
+    ],
+)
+def test_a_wait_divides_among_its_causes(
+    run: Facts,
+    loader: dict[str, Any],
+    sampled: dict[str, Any],
+    waits: dict[str, float],
+    facts: dict[str, Any],
+    expected: dict[str, float],
+) -> None:
+    if "sampling" in waits:
+        facts = facts | {"sampling": Sampling(round(waits["sampling"] * run.parts.input_ns), 0, 20.0, 8.0)}
+    found = judge(run, COMPUTING | loader, CPUS | sampled, pieces(run, **waits) | EPOCHS, **facts)
     shares = {each.cause: each.share / run.parts.share("input") for each in found}
-    assert shares == pytest.approx({"input.storage": 0.4, "input.cpu_exhausted": 0.6}, abs=0.001)
+    assert shares == pytest.approx({f"input.{cause}": share for cause, share in expected.items()}, abs=0.001)
 
 
 def test_nothing_measured_is_a_guess_and_says_so(run: Facts) -> None:
@@ -350,14 +394,6 @@ def test_what_a_serial_fetch_waits_for_other_threads_is_the_lock_and_not_the_loa
     assert held[0].share == pytest.approx((run.parts.input_ns - made) / run.parts.wall_ns, rel=0.01)
     slow = dataclasses.replace(quick, work_ms_per_batch=run.parts.input_ns / run.window.count / 1e6)
     assert findings_of(dataclasses.replace(facts, gil=HELD, loader=slow))[0].cause == "input.serial"
-
-
-def test_cpu_that_is_used_up_only_while_batches_are_not_read_is_used_up(run: Facts) -> None:
-    """The first epoch reads and leaves the CPUs idle: the mean over the run is no measure of the others."""
-    loader = LoaderStats(**NOTHING | COMPUTING)
-    mean = FULL | {"tree_cpus": 1.4, "machine_busy_pct": 72.0}
-    found = judge(run, COMPUTING | {"read_pct": 45.0}, mean, pieces(run, reading=0.5), loader_unread=loader)
-    assert {each.cause for each in found} == {"input.storage", "input.cpu_exhausted"}
 
 
 HELD = Gil(others_busy=0.6, off_cpu_share=0.2, queue_known=True, waited=np.zeros(1), others=np.zeros(1))
@@ -409,14 +445,8 @@ def test_the_trainings_thread_tells_how_long_samples_made_in_it_wait_for_a_cpu(r
     assert "other programs" not in queued(0.05).title
 
 
-def test_beginnings_of_epochs_are_told_from_supply(run: Facts) -> None:
-    waits = pieces(run, starting=0.5, filling=0.2) | {"epochs": 5, "batches_per_epoch": 20.0}
-    found = judge(run, COMPUTING, CPUS, waits, persistent_workers=False, starts_python=True)
-    shares = {each.cause: each.share / run.parts.share("input") for each in found}
-    expected = {"input.worker_restart": 0.5, "input.pipeline_fill": 0.2, "input.too_few_workers": 0.3}
-    assert shares == pytest.approx(expected, abs=0.001)
-    assert "persistent_workers=True" in found[0].next[0].change
-    # What starts workers anew is offered wherever it is in the evidence, before longer epochs.
+def test_what_starts_workers_anew_is_offered_wherever_it_is_in_the_evidence_before_longer_epochs(run: Facts) -> None:
+    found = judge(run, COMPUTING, CPUS, pieces(run, starting=0.5, filling=0.2) | EPOCHS, **ANEW)
     by_cause = {each.cause: each for each in found}
     for each in (by_cause["input.worker_restart"], by_cause["input.pipeline_fill"]):
         assert "off" in {one.value for one in each.evidence if one.what.startswith("persistent")}
@@ -424,10 +454,6 @@ def test_beginnings_of_epochs_are_told_from_supply(run: Facts) -> None:
         assert each.next[0].settings == {"persistent_workers": True}
         assert each.next[0].speedup is not None
     assert "longer epochs" in by_cause["input.pipeline_fill"].next[1].change
-    # Workers that persist are started once: what their first batches cost is all filling.
-    kept = judge(run, COMPUTING, CPUS, waits, persistent_workers=True)
-    assert [each.cause for each in kept] == ["input.pipeline_fill", "input.too_few_workers"]
-    assert kept[0].share == pytest.approx(0.7 * run.parts.share("input"), rel=0.01)
 
 
 def test_a_wait_is_no_hand_over_where_moving_so_few_bytes_takes_a_part_of_it(run: Facts) -> None:
@@ -468,27 +494,11 @@ def test_what_overkill_gains_leaves_out_that_batches_still_have_to_be_made(run: 
     assert found.gain == pytest.approx(saved / (1 - saved), rel=0.02)
 
 
-def sampling(run: Facts, share: float, **loader: float) -> list[Finding]:
-    """The sampler took such a share of the exposed wait, for each batch."""
-    drawn = Sampling(round(share * run.parts.input_ns), 0, 20.0, 8.0)
-    return judge(run, COMPUTING | loader, CPUS, pieces(run, sampling=share), sampling=drawn)
-
-
-@pytest.mark.parametrize("share", [0.3, 0.9])
-def test_where_the_workers_are_busy_all_the_time_a_quick_sampler_would_not_help(run: Facts, share: float) -> None:
-    idle = sampling(run, share, worker_busy_pct=30.0, samples_per_s_limit=1e6)
-    causes = {each.cause: each.share for each in idle}
-    assert causes["input.sampler"] == pytest.approx(share * run.parts.share("input"), rel=0.02)
-    busy = only(sampling(run, share))
-    assert busy.cause == "input.too_few_workers"
-    assert busy.share == pytest.approx(run.parts.share("input"))
-
-
 @pytest.mark.parametrize(("limit", "times"), [(1e6, 2.0), (1.2, 1.2), (0.5, 1.0)])
 def test_no_more_is_promised_than_the_workers_can_make(run: Facts, limit: float, times: float) -> None:
-    now = run.samples_per_s
-    sampled = only(sampling(run, 1.0, worker_busy_pct=30.0, samples_per_s_limit=limit * now))
-    for low, rate, high in map(rates, sampled.next):
+    now, drawn = run.samples_per_s, Sampling(run.parts.input_ns, 0, 20.0, 8.0)
+    loader = COMPUTING | {"worker_busy_pct": 30.0, "samples_per_s_limit": limit * now}
+    for low, rate, high in map(rates, only(judge(run, loader, CPUS, pieces(run, sampling=1.0), sampling=drawn)).next):
         assert low <= rate <= times * now * 1.01
         assert high <= times * now * (NOISE if limit > 2 else 1) * 1.01
 
@@ -505,12 +515,6 @@ def test_both_signs_are_surer_than_one(run: Facts) -> None:
     assert by_growth.confidence < by_looks.confidence < both.confidence
     # Whoever limits the rate may limit it beyond these workers, too.
     assert by_growth.next[0].low == run.samples_per_s
-
-
-def test_reads_and_first_batches_that_wait_for_the_lock_are_its_too(run: Facts) -> None:
-    epochs = {"reading": 0.5, "filling": 0.3}
-    assert {each.cause for each in excluding(run, QUEUE, None, **epochs)} == {"input.exclusive"}
-    assert {each.cause for each in excluding(run, None, None, **epochs)} > {"input.storage", "input.pipeline_fill"}
 
 
 def test_no_more_is_promised_than_all_workers_make_when_each_is_as_fast_as_alone(run: Facts) -> None:
