@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -117,14 +118,12 @@ def _worth_saying(changes: Sequence[Next]) -> tuple[Next, ...]:
     """Leave out what would gain next to nothing, unless that is all there is. What is to be tried
     may gain its best, and fewer workers spare memory; workers that live on cost nothing."""
 
-    def worth(change: Next) -> bool:
-        told = change.speedup
-        if told is None or change.settings == PERSISTENT:
-            return True
-        at_best = told.to_try or change.kind == "fewer_workers"
-        return (told.high if at_best else told.value) >= 1 + LEAST_GAIN
+    def most(change: Next) -> float:
+        if change.speedup is None or change.settings == PERSISTENT:
+            return math.inf
+        return change.speedup.high if change.speedup.to_try or change.kind == "fewer_workers" else change.speedup.value
 
-    return tuple(each for each in changes if worth(each)) or tuple(changes[:1])
+    return tuple(each for each in changes if most(each) >= 1 + LEAST_GAIN) or tuple(changes[:1])
 
 
 def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -> Finding:

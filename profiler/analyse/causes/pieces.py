@@ -37,8 +37,6 @@ class DeviceThresholds:
     """CPUs that other Python threads keep busy, from which they hold the lock."""
     link_loss: float = 0.05
     """Share of the bandwidth that a degraded link lacks, at least."""
-    in_use: float = 0.5
-    """Share of the time that a device is in use, from which its link must have shown its full speed."""
 
 
 DEVICE = DeviceThresholds()
@@ -117,9 +115,9 @@ def degraded_link(facts: Facts) -> PcieLink | None:
     found = None if facts.device_state is None else facts.device_state.link
     if found is None or 1 - found.share < DEVICE.link_loss:
         return None
-    # Idle devices turn their link down.
+    # Idle devices turn their link down; those mostly in use must have shown its full speed.
     in_use = facts.parts.share("compute") + facts.parts.share("copy")
-    return found if found.loaded or in_use >= DEVICE.in_use else None
+    return found if found.loaded or in_use >= MOSTLY else None
 
 
 def foreign_kernels(facts: Facts) -> ForeignKernels | None:

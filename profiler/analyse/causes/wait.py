@@ -35,8 +35,6 @@ class InputThresholds:
     loader_cpu_pct: float = 80.0
     """CPU time and reading, share of preparing batches, below which a loader whose waiting for a
     CPU was not measured is guessed to wait for one."""
-    waiting_pct: float = 50.0
-    """Waiting for neither a CPU nor reads, share of preparing batches, from which it needs more hands."""
     handover_ms: float = 1.0
     """Time to prepare a batch below which handing it over would take as long."""
     nearly_as_long: float = 4
@@ -221,7 +219,7 @@ class Wait(Claim):
     def waits_mostly(self) -> bool:
         """Whether the loader mostly waits, for neither a CPU nor reads. Not on an accelerator with
         the CPUs used up: there it is for other threads of the loader."""
-        waits = self.loader.waiting_pct >= INPUT.waiting_pct
+        waits = self.loader.waiting_pct >= 100 * MOSTLY
         return waits and (self.on_cpu or not self.cpu_used)
 
     @property
@@ -346,8 +344,8 @@ class Wait(Claim):
     def waiting(self) -> tuple[Evidence, ...]:
         """How much of preparing a sample is waiting, where that is most of it."""
         waiting, what = self.loader.waiting_pct, "Waiting for neither CPU nor reads, share of preparing a sample"
-        shows = Evidence(what, waiting, "%", f"below {INPUT.waiting_pct:.0f} %")
-        return (shows,) if waiting >= INPUT.waiting_pct else ()
+        shows = Evidence(what, waiting, "%", f"below {100 * MOSTLY:.0f} %")
+        return (shows,) if waiting >= 100 * MOSTLY else ()
 
     @property
     def costliest(self) -> tuple[str, float] | None:
