@@ -336,7 +336,7 @@ LOCK = WAITS, {"set_workers": 4, "exclusion": Exclusion(3.6, QUEUE, None)}
 
 
 @pytest.mark.parametrize(
-    ("loader", "sampled", "waits", "facts", "expected"),
+    "row",
     [
         (READ, FULL, {"reading": 0.4}, UNREAD, {"storage": 0.4, "cpu_exhausted": 0.6}),
         # The first epoch reads and leaves the CPUs idle: the mean over the run is no measure of the others.
@@ -362,14 +362,8 @@ LOCK = WAITS, {"set_workers": 4, "exclusion": Exclusion(3.6, QUEUE, None)}
         ),
     ],
 )
-def test_a_wait_divides_among_its_causes(
-    run: Facts,
-    loader: dict[str, Any],
-    sampled: dict[str, Any],
-    waits: dict[str, float],
-    facts: dict[str, Any],
-    expected: dict[str, float],
-) -> None:
+def test_a_wait_divides_among_its_causes(run: Facts, row: tuple[dict[str, Any], ...]) -> None:
+    loader, sampled, waits, facts, expected = row
     if "sampling" in waits:
         facts = facts | {"sampling": Sampling(round(waits["sampling"] * run.parts.input_ns), 0, 20.0, 8.0)}
     found = judge(run, COMPUTING | loader, CPUS | sampled, pieces(run, **waits) | EPOCHS, **facts)
