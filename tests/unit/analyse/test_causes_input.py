@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -498,83 +499,70 @@ def test_no_more_is_promised_than_the_workers_can_make(run: Facts, limit: float,
 
 
 def excluding(
-    run: Facts, waiting: SeenWaiting | None, growth: TimeGrowth | None, sampled: dict[str, Any] = CPUS, **waits: float
-) -> list[Finding]:
-    return judge(run, WAITS, sampled, pieces(run, **waits), set_workers=4, exclusion=Exclusion(3.6, waiting, growth))
+    run: Facts, waiting: SeenWaiting | None, growth: TimeGrowth | None, sampled: dict[str, Any] = CPUS
+) -> Finding:
+    exclusion = Exclusion(3.6, waiting, growth)
+    return only(judge(run, WAITS, sampled, pieces(run), set_workers=4, exclusion=exclusion))
 
 
 def test_both_signs_are_surer_than_one(run: Facts) -> None:
     signs = ((None, PROPORTIONAL), (QUEUE, None), (QUEUE, PROPORTIONAL))
-    by_growth, by_looks, both = (only(excluding(run, *each)) for each in signs)
+    by_growth, by_looks, both = (excluding(run, *each) for each in signs)
     assert by_growth.confidence < by_looks.confidence < both.confidence
     # Whoever limits the rate may limit it beyond these workers, too.
     assert by_growth.next[0].low == run.samples_per_s
 
 
 def test_no_more_is_promised_than_all_workers_make_when_each_is_as_fast_as_alone(run: Facts) -> None:
-    said = only(excluding(run, QUEUE, None))
-    _, rate, high = rates(said.next[0])
+    _, rate, high = rates(excluding(run, QUEUE, None).next[0])
     # 10 ms a sample, of which at most 78 % are spent waiting for the others, by each of four workers.
     assert run.samples_per_s < rate <= high <= 4 * 1e3 / (10.0 * (1 - 0.78))
     two_cpus = CPUS | {"tree_cpus": 0.1, "cpu_budget": 2.0}
-    assert rates(only(excluding(run, QUEUE, None, two_cpus)).next[0])[2] <= 2 * 1e3 / (10.0 * 0.04)
+    assert rates(excluding(run, QUEUE, None, two_cpus).next[0])[2] <= 2 * 1e3 / (10.0 * 0.04)
 
 
 # Samples made for nothing, and workers whose memory grows.
 
 
-def wasted(run: Facts, rows: list[dict[str, int]], iterable: bool = True) -> WastedSamples:
-    usual = {"loader": NOT_MEASURED, "made": 8, "present": 8, "kept": 8}
-    contents = records_of(CONTENT, [usual | {"batch": n} | row for n, row in enumerate(rows)])
-    found = wasted_samples_of(run.window, contents, iterable, queued=True)
-    assert found is not None
-    return found
-
-
-NONE = records_of(CONTENT, [])
-TEN = (*range(10),)
-
-
-@pytest.mark.parametrize(
-    ("rows", "dropped"),
-    [
-        ([{"present": 6, "kept": 6}] * 20, 0.25),
-        ([{"kept": 3 + n % 3} for n in range(21)], 0.5),
-        ([{"kept": 2}] * 20, 0),  # the same number in each row is no loss
-        # Time of a stream that went into nothing counts as samples do.
-        ([{"stream_ns": 100, "unused_ns": 60}, {"stream_ns": 100, "unused_ns": 40}], 0.5),
-    ],
-)
-def test_samples_that_are_none_or_not_in_the_batch_are_dropped(
-    run: Facts, rows: list[dict[str, int]], dropped: float
-) -> None:
-    assert wasted(run, rows) == WastedSamples(pytest.approx(dropped), 0.0, 0.0)
-
-
-def prints(of_worker: dict[int, list[int]]) -> list[dict[str, int]]:
-    workers = len(of_worker)
+def prints(*of_workers: Iterable[int]) -> list[dict[str, int]]:
+    """Fingerprints of the batches that each worker makes, one after the other."""
     return [
-        {"worker": worker, "batch": place * workers + worker, "fingerprint": number}
-        for worker, numbers in of_worker.items()
+        {"worker": worker, "batch": place * len(of_workers) + worker, "fingerprint": number}
+        for worker, numbers in enumerate(of_workers)
         for place, number in enumerate(numbers)
     ]
 
 
+NONE = records_of(CONTENT, [])
+TEN = range(10)
+
+
 @pytest.mark.parametrize(
-    ("of_worker", "iterable", "repeated"),
+    ("rows", "iterable", "dropped", "repeated"),
     [
-        (dict.fromkeys(range(4), TEN), True, 0.75),
-        (dict.fromkeys(range(4), TEN), False, 0),
-        ({0: TEN, 1: [*range(10, 20)]}, True, 0),
-        ({0: [7] * 10, 1: [7] * 10}, True, 0),  # the data are all alike
-        ({0: [*range(8), 90, 91], 1: [20, 21, 2, 23, 24, 25, 26, 27, 90, 91]}, True, 0),  # now and then the same
-        ({0: [1, 2, 3], 1: [1, 2, 3]}, True, 0),  # too few
+        # Samples that are none, or not in the batch; the same number in each row is no loss.
+        ([{"present": 6, "kept": 6}] * 20, True, 0.25, 0),
+        ([{"kept": 3 + n % 3} for n in range(21)], True, 0.5, 0),
+        ([{"kept": 2}] * 20, True, 0, 0),
+        # Time of a stream that went into nothing counts as samples do.
+        ([{"stream_ns": 100, "unused_ns": 60}, {"stream_ns": 100, "unused_ns": 40}], True, 0.5, 0),
+        # Batches that every worker makes; of a dataset that divides itself alone.
+        (prints(TEN, TEN, TEN, TEN), True, 0, 0.75),
+        (prints(TEN, TEN, TEN, TEN), False, 0, 0),
+        (prints(TEN, range(10, 20)), True, 0, 0),
+        # Data that are all alike, that are the same now and then, and too few.
+        (prints([7] * 10, [7] * 10), True, 0, 0),
+        (prints([*range(8), 90, 91], [20, 21, 2, 23, 24, 25, 26, 27, 90, 91]), True, 0, 0),
+        (prints([1, 2, 3], [1, 2, 3]), True, 0, 0),
     ],
 )
-def test_batches_that_every_worker_makes_are_repeated(
-    run: Facts, of_worker: dict[int, list[int]], iterable: bool, repeated: float
+def test_what_is_made_and_not_used_is_wasted(
+    run: Facts, rows: list[dict[str, int]], iterable: bool, dropped: float, repeated: float
 ) -> None:
-    assert wasted(run, prints(of_worker), iterable).repeated == pytest.approx(repeated)
+    usual = {"loader": NOT_MEASURED, "made": 8, "present": 8, "kept": 8}
+    contents = records_of(CONTENT, [usual | {"batch": n} | row for n, row in enumerate(rows)])
+    found = wasted_samples_of(run.window, contents, iterable, queued=True)
+    assert found == WastedSamples(pytest.approx(dropped), pytest.approx(repeated), 0.0)
 
 
 @pytest.mark.parametrize("queued", [True, False])
@@ -687,9 +675,7 @@ def test_what_is_left_tells_how_long_it_lasts(run: Facts) -> None:
     assert emulated.full_share == pytest.approx(0.5, abs=0.03)
 
 
-def growth(**fields: Any) -> MemoryGrowth:
-    usual = MemoryGrowth(10.0 * MB, False, 2, 100 * GB, 60.0, 0.0, 0.0, 0)
-    return replace(usual, **fields)
+growth = partial(replace, GROWING)
 
 
 @pytest.mark.parametrize(

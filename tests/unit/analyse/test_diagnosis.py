@@ -122,16 +122,6 @@ def made(worker: int, begin: int, end: int, **told: int) -> Any:
     return SimpleNamespace(worker=worker, begin_ns=begin, end_ns=end, **(stages | usual | told))
 
 
-def waiting(folder: Path, batch_ms: int = 0, fetch_ms: int = 20, epoch: int = 100, epochs: int = 1) -> Path:
-    """A training that waits for each batch, of two workers which are busy with one for so long, or of its own."""
-
-    def trace(step: int, begin: int, end: int) -> Any:
-        return made(step % 2, end - batch_ms * MS, end) if batch_ms else made(0, begin, end)
-
-    train(folder, [[Step(fetch_ns=fetch_ms * MS)] * epoch] * epochs, trace=trace, queue=QUEUE if batch_ms else None)
-    return folder
-
-
 QUEUE = SimpleNamespace(capacity=4, ready=lambda: 0)
 
 
@@ -176,7 +166,8 @@ def test_a_batch_that_is_finished_before_the_one_that_is_due_is_not_on_its_way(t
 
 def test_epochs_of_equally_slow_batches_are_no_pipeline_fill(tmp_path: Path) -> None:
     """Half of all fetches are first ones here, and no slower than the others."""
-    waiting(tmp_path / "run", 95, fetch_ms=50, epoch=2, epochs=30)
+    epochs = [[Step(fetch_ns=50 * MS)] * 2] * 30
+    train(tmp_path / "run", epochs, trace=lambda n, _, end: made(n % 2, end - 95 * MS, end), queue=QUEUE)
     hosted(tmp_path / "run", 2.0, 8)
     assert verdict_of_run(tmp_path / "run").cause == "input.too_few_workers"
 
