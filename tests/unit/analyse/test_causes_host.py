@@ -68,11 +68,6 @@ def queuing(folder: Path, share: float) -> Path:
     return folder
 
 
-def plan(gaps: dict[int, int]) -> list[Step]:
-    """Steps of which some have a gap of so many ms."""
-    return [Step(fetch_ns=0, sync=True, host_ns=gaps.get(n, 0) * MS) for n in range(160)]
-
-
 def collect(folder: Path, each_ns: int) -> None:
     """A garbage collection at the end of each step."""
     ends = steps_of(folder)["step_end_ns"].tolist()
@@ -206,7 +201,7 @@ ODD = {11, 12, 40, 77, 93, 101, 130, 149}
 def test_rare_long_gaps_are_counted_and_the_longest_is_told(
     tmp_path: Path, gaps: dict[int, int], words: str, longest: int
 ) -> None:
-    train(tmp_path / "run", [plan(gaps)])
+    train(tmp_path / "run", [[Step(fetch_ns=0, sync=True, host_ns=gaps.get(n, 0) * MS) for n in range(160)]])
     finding = found(tmp_path / "run")["host.step_gap"]
     assert words in finding.title
     assert finding.share == pytest.approx(sum(gaps.values()) / (sum(gaps.values()) + 155 * 10), abs=0.02)
@@ -331,12 +326,6 @@ def staged(folder: Path, stage_ms: float, steps: int = 120, **step: Any) -> Path
     return trained(folder, [[each] * steps])
 
 
-def only_cause(folder: Path) -> Finding:
-    findings = found(folder)
-    assert set(findings) == {"input.main_process"}
-    return findings["input.main_process"]
-
-
 @pytest.mark.parametrize(("stage_ms", "seen"), [(8, True), (30, True), (60, True), (30, False)])
 def test_a_stage_has_its_share_on_the_processor_where_the_model_s_call_is_seen(
     tmp_path: Path, stage_ms: int, seen: bool
@@ -369,7 +358,8 @@ def test_where_to_put_it_depends_on_the_loader(tmp_path: Path, workers: int | No
     folder = staged(tmp_path / "run", 10)
     if workers is not None:
         told(folder, workers, 2 if workers else None, 0)
-    assert words in only_cause(folder).next[0].change
+    (finding,) = found(folder).values()
+    assert (finding.cause, words in finding.next[0].change) == ("input.main_process", True)
 
 
 @pytest.mark.parametrize(
@@ -457,12 +447,6 @@ def validated(
     if cpus:
         add(folder, HOST, [{"t_ns": START + n * 100 * MS, "cpus": 1000 * cpus} for n in range(20)])
     return found(folder)["host.boundary"]
-
-
-def outside_of(folder: Path) -> Any:
-    seen = facts_of_run(folder).outside
-    assert seen is not None
-    return seen
 
 
 @pytest.mark.parametrize(
@@ -573,8 +557,10 @@ def test_workers_that_start_once_are_not_told_to_be_persistent(tmp_path: Path) -
     evaluated(tmp_path / "run", spans[:1], waited=0.8)
     evaluated(tmp_path / "run", spans[1:], waited=0.02, workers=2)
     made(tmp_path / "run", spans, workers=2, starting=0.7, busy=0.5, persistent=True)
-    seen = outside_of(tmp_path / "run").evaluation
-    assert seen.started_once
+    outside = facts_of_run(tmp_path / "run").outside
+    assert outside is not None
+    assert outside.evaluation is not None
+    assert outside.evaluation.started_once
     finding = found(tmp_path / "run")["host.boundary"]
     assert "Cause of the validation's wait" not in evidence(finding)
     assert not any("persistent_workers" in change.change for change in finding.next)
