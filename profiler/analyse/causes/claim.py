@@ -110,8 +110,8 @@ class Claim:
     """What the time is a piece of; `None`: of several."""
     validation: Finding | None = None
     """What explains most of the wait for data of a validation, of time outside the steps; `None`: nothing does."""
-    said: dict[str, Any] = field(default_factory=dict, init=False)
-    """Title, confidence and further fields of the finding; empty where the rule does not hold."""
+    said: Finding | None = field(default=None, init=False)
+    """The finding without evidence and advice; `None` where the rule does not hold."""
     evidence: list[Evidence] = field(default_factory=list, init=False)
     advice: list[Next] = field(default_factory=list, init=False)
 
@@ -145,12 +145,12 @@ class Claim:
     @property
     def finding(self) -> Finding | None:
         """What was said of the claim, as a finding that explains all of it; `None` where nothing was."""
-        shown: dict[str, Any] = {"share": self.share, "evidence": tuple(self.evidence), "next": tuple(self.advice)}
-        return Finding(self.code, **shown | self.said) if self.said else None
+        said, evidence, advice = self.said, tuple(self.evidence), tuple(self.advice)
+        return None if said is None else replace(said, evidence=evidence, next=advice)
 
     def says(self, title: str, confidence: float, **rest: Any) -> None:
         """Hold, in this sentence, as sure as that, 0..1. `rest`: further fields of the finding."""
-        self.said = {"title": title, "confidence": confidence} | rest
+        self.said = replace(Finding(self.code, title, self.share, confidence), **rest)
 
     def shows(self, *evidence: Evidence | str) -> None:
         """Show figures of this rule alone, and registered ones by their names."""

@@ -15,7 +15,7 @@ from ..where.own_loop import COMPUTING
 from .claim import Claim, Piece
 from .finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, no_verdict, without_name
 from .host_and_device import gil
-from .input_batches import PERSISTENT, memory
+from .input_batches import PERSISTENT, handoff, memory, overkill
 from .pieces import counts, grown_ns, held_ns, pieces_of, waits_of
 from .run import before_growth, shares_seen, slowing, starting_up
 from .table import explained
@@ -52,7 +52,7 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     held = held_ns(facts)
     both = gil(Claim(facts, pieces[Piece.GIL] + held)) if held > 0 else None
     if both is not None:
-        symptoms = (both.cause, *(() if facts.made_in_training else ("input.handoff", "input.overkill")))
+        symptoms = (both.cause, *(() if facts.made_in_training else (handoff.code, overkill.code)))
         found = [both, *(each for each in found if each.cause not in symptoms)]
     found = [replace(each, next=_worth_saying(each.next)) for each in found if each.severity != "none"]
 

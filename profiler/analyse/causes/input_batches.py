@@ -28,9 +28,10 @@ from .claim import (
 )
 from .finding import Evidence, Next
 from .pieces import restarts
-from .wait import INPUT, Wait, is_pickled
+from .wait import INPUT, Wait, is_pickled, prefetching
 
 PERSISTENT = {"persistent_workers": True}
+KEEP_WORKERS = "Set `persistent_workers=True` in a DataLoader that is created once, before the loop over epochs"
 
 
 def _drawing(facts: Facts, each_ns: float) -> VanishedWork | None:
@@ -155,7 +156,7 @@ def worker_restart(wait: Wait) -> None:
         lambda settings: settings.persistent_workers and replace(settings, persistent_workers=False) == now,
         persistent=True,
     )
-    change = "Set `persistent_workers=True` in a DataLoader that is created once, before the loop over epochs"
+    change = KEEP_WORKERS
     if facts.persistent_workers:
         said = None
         change = "Create the DataLoader once, before the loop over epochs, since its `persistent_workers` end with it"
@@ -252,7 +253,7 @@ def uneven(wait: Wait) -> None:
         return
     said = wait.predicted(lambda s: s.num_workers == workers and (s.prefetch_factor or 0) > ahead)
     deeper = 2 * ahead if said is None else said.settings.prefetch_factor
-    change = f"Set `prefetch_factor={deeper}` instead of {ahead} to prefetch more batches"
+    change = prefetching(deeper, ahead)
     wait.advice.append(
         wait.overlapping(change, "settings", settings={"prefetch_factor": deeper})
         if said is None

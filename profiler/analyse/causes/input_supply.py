@@ -16,7 +16,7 @@ from ..where.selection import NOT_MENDED, OF_HANDS, OF_THE_MACHINE, PREPARING, W
 from ..where.stages import cheaper_by_words
 from .claim import SUPPLY, Piece, cause, gains
 from .finding import Evidence, Next, shown
-from .wait import CPUS, INPUT, Wait, Wanted
+from .wait import CPUS, INPUT, Wait, Wanted, prefetching
 
 ALONE = "Run it where nothing else runs, or give it CPUs of its own (`taskset`, a cpuset, a quota for the others)"
 MORE_CPUS = "Ask for more CPUs: the limit of the container or batch job"
@@ -169,8 +169,7 @@ def general(wait: Wait) -> None:
     if wanted.said is not None or (loader.work_ms_per_batch >= 0 and wanted.workers > loader.workers):
         change = wait.so_many(_more_workers(wait, wanted), wanted)
     elif ahead is not None:
-        deeper = f"Set `prefetch_factor={2 * ahead}` instead of {ahead} to prefetch more batches"
-        change = wait.overlapping(deeper, "settings")
+        change = wait.overlapping(prefetching(2 * ahead, ahead), "settings")
     else:
         change = wait.overlapping("Use more workers or threads, or prefetch more batches", "workers")
     wait.says(f"{wait.begins}; {rest}.", 0.4 if wait.cpu_known else 0.2)

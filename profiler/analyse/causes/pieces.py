@@ -48,7 +48,9 @@ def pieces_of(facts: Facts) -> dict[Piece, float]:
     parts, wall, startup, loop = facts.parts, facts.parts.wall_ns, facts.startup, facts.own_loop
     shapes, memory, foreign = facts.shape_churn, facts.memory_pressure, foreign_kernels(facts)
     held = None if facts.device_state is None else facts.device_state.throttled
-    grown = {part: grown_ns(facts, part) for part in (*PARTS, UNTOLD)}
+    # What grew as the run went on, of each part.
+    computed, fetched, copied, synced, host, outside = (grown_ns(facts, part) for part in PARTS)
+    untold = grown_ns(facts, UNTOLD)
     # A link at its full speed would save a part of the copies.
     slow = degraded_link(facts)
     link = 0.0 if slow is None or facts.pinned is None else parts.copy_ns * (1 - slow.share)
@@ -63,13 +65,13 @@ def pieces_of(facts: Facts) -> dict[Piece, float]:
     holding = not launching and others >= DEVICE.holding
     # What is claimed of each part, one after the other: ns, and a share of what those before left.
     claims: dict[str, tuple[tuple[Piece, float, float], ...]] = {
-        "copy": ((Piece.LINK, link, 0), (Piece.GROWING, grown["copy"], 0), (Piece.COPYING, 0, 1)),
-        "sync": ((Piece.GROWING, grown["sync"], 0), (Piece.SYNC, 0, 1)),
-        "boundary": ((Piece.GROWING, grown["boundary"], 0), (Piece.BOUNDARY, 0, 1)),
+        "copy": ((Piece.LINK, link, 0), (Piece.GROWING, copied, 0), (Piece.COPYING, 0, 1)),
+        "sync": ((Piece.GROWING, synced, 0), (Piece.SYNC, 0, 1)),
+        "boundary": ((Piece.GROWING, outside, 0), (Piece.BOUNDARY, 0, 1)),
         "compute": (
             (Piece.SHAPES, 0.0 if shapes is None else shapes.compute_ns, 0),
             (Piece.MEMORY, 0.0 if memory is None else memory.compute_ns, 0),
-            (Piece.GROWING, grown["compute"] + grown[UNTOLD], 0),
+            (Piece.GROWING, computed + untold, 0),
             (Piece.LAUNCHES, idle * wall if launching else 0.0, 0),
             (Piece.GIL, min(idle, others) * wall if holding else 0.0, 0),
             (Piece.CONTENDED, 0, 0.0 if foreign is None else foreign.density),
@@ -81,12 +83,12 @@ def pieces_of(facts: Facts) -> dict[Piece, float]:
             (Piece.GARBAGE, parts.garbage_ns, 0),
             (Piece.GIL, parts.gil_ns, 0),
             (Piece.STAGE, 0.0 if facts.staging is None else facts.staging.ns, 0),
-            (Piece.GROWING, grown["host"], 0),
+            (Piece.GROWING, host, 0),
             (Piece.LOOP, 0, 1),
         ),
     }
     pieces = {} if startup is None else {Piece.BEFORE: float(sum(startup.own_ns.values()))}
-    pieces[Piece.GROWING] = grown["input"]
+    pieces[Piece.GROWING] = fetched
     for part, claimed in claims.items():
         left = float(getattr(parts, f"{part}_ns"))
         for piece, ns, share in claimed:
@@ -95,7 +97,7 @@ def pieces_of(facts: Facts) -> dict[Piece, float]:
     # Of the time that no clock tells apart, as stacks tell.
     for piece, kind in ((Piece.OWN_MAKING, MAKING), (Piece.OWN_EVALUATING, EVALUATING)):
         if loop is not None:
-            pieces[piece] = max(0.0, own_ns(facts, loop, kind) - (grown[UNTOLD] if kind == loop.grows else 0.0))
+            pieces[piece] = max(0.0, own_ns(facts, loop, kind) - (untold if kind == loop.grows else 0.0))
     return pieces
 
 

@@ -18,7 +18,7 @@ from ..where.remedies import STARTING
 from ..where.selection import WORTH_A_LINE, Lines, grows_most
 from .claim import Claim, Piece, cause
 from .finding import Evidence, Next
-from .input_batches import PERSISTENCE, PERSISTENT
+from .input_batches import KEEP_WORKERS, PERSISTENCE, PERSISTENT
 from .input_supply import serial
 from .pieces import own_ns, restarts
 from .windows import of_validation
@@ -193,11 +193,12 @@ def slowing(claim: Claim) -> None:
     )
     for trend, by in grown:
         name, whole, loop = _GROWING[trend.part][0], _whole_ns(facts, trend.part), _loop_told_apart(facts, trend.part)
+        growth = f"Growth of {name} in 1,000 steps"
         claim.shows(
             Evidence(f"{name.capitalize()}, first fifth", trend.first_ms, f"ms {where}"),
             Evidence(f"{name.capitalize()}, last fifth", trend.last_ms, f"ms {where}", f"{trend.first_ms:.1f} ms"),
-            Evidence(f"Growth of {name} in 1,000 steps", trend.slope.value, "ms", "near 0 ms"),
-            Evidence(f"Growth of {name} in 1,000 steps, lower bound", trend.slope.low, "ms", "below 0 ms"),
+            Evidence(growth, trend.slope.value, "ms", "near 0 ms"),
+            Evidence(f"{growth}, lower bound", trend.slope.low, "ms", "below 0 ms"),
         )
         share, of = 100 * by.value / whole if whole else None, name if loop is None else loop.grows
         claim.shows(Evidence(f"Growth as a share of {of}", share, "%", "near 0 %"))
@@ -209,9 +210,10 @@ def slowing(claim: Claim) -> None:
         least, likely = 0.5 * by.low / by.high, 0.9 * by.value / by.high
         claim.advise(change, "bound", min(by.high, 0.99 * facts.parts.wall_ns), least=least, likely=likely)
     if memory is not None:
+        what = "Memory of the training's processes"
         claim.shows(
-            Evidence("Memory of the training's processes, first fifth", memory[0], "bytes"),
-            Evidence("Memory of the training's processes, last fifth", memory[1], "bytes", "about the same"),
+            Evidence(f"{what}, first fifth", memory[0], "bytes"),
+            Evidence(f"{what}, last fifth", memory[1], "bytes", "about the same"),
         )
 
 
@@ -261,8 +263,7 @@ _OUTSIDE_PARTS = {
     ),
     "ending": (
         "at the ends of epochs, where workers that live for one epoch are stopped",
-        "Set `persistent_workers=True` in a DataLoader that is created once, before the loop over epochs; what remains "
-        "of this time is the program's own",
+        f"{KEEP_WORKERS}; what remains of this time is the program's own",
         "settings",
         0.7,
     ),

@@ -104,6 +104,11 @@ ENOUGH_WORKERS = (
 )
 
 
+def prefetching(ahead: int | None, now: int) -> str:
+    """Return the advice to prefetch more batches, in words."""
+    return f"Set `prefetch_factor={ahead}` instead of {now} to prefetch more batches"
+
+
 def is_pickled(loader: LoaderStats) -> bool:
     """Return whether batches go through the pipe, and are no small matter."""
     sent, nbytes = loader.sent_bytes_per_batch, loader.mean_batch_bytes

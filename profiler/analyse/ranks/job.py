@@ -324,7 +324,8 @@ def _throughput(
         unpaired = 0 if process.clock == first.clock else by_wall
         of_first = of_clock.get(first.clock, 0)
         ahead[rank] = of_clock[process.clock] - of_first if process.clock in of_clock else unpaired
-    begins, ends = ({n: getattr(f.window, at) - ahead[n] for n, f in facts.items()} for at in ("begin_ns", "end_ns"))
+    begins = {rank: f.window.begin_ns - ahead[rank] for rank, f in facts.items()}
+    ends = {rank: f.window.end_ns - ahead[rank] for rank, f in facts.items()}
     begin, end, window = max(begins.values()), min(ends.values()), facts[lead].window
     if end - begin < MOSTLY * max(f.window.wall_ns for f in facts.values()):
         samples, steps = sum(f.samples for f in facts.values()), window.count
