@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any
 
 from ...record.tuning import LoaderSettings
-from ..predict.predict import Prediction, VanishedWork
+from ..predict.predict import Advice, Prediction, VanishedWork
 from ..run.facts import Facts
 from ..run.loader_stats import BUSY
 from ..run.metrics import METRICS
@@ -82,7 +82,7 @@ class Rule:
         asked = replace(claim, code=self.code)
         if self.judge is not None:
             self.judge(asked)
-        return asked.finding if asked.title else None
+        return asked.finding
 
     def also(self, *claims: Piece) -> Callable[[Callable[[Any], None]], Rule]:
         """Declare another way in which the same cause is told."""
@@ -105,14 +105,14 @@ class Claim:
     ns: float
     code: str = ""
     """The cause that the rule stands for."""
+    piece: Piece | None = None
+    """What the time is a piece of; `None`: of several."""
     validation: Finding | None = None
     """What explains most of the wait for data of a validation, of time outside the steps; `None`: nothing does."""
-    title: str = field(default="", init=False)
-    confidence: float = field(default=0.0, init=False)
+    said: Finding | None = field(default=None, init=False)
+    """The finding without evidence and advice; `None` where the rule does not hold."""
     evidence: list[Evidence] = field(default_factory=list, init=False)
     advice: list[Next] = field(default_factory=list, init=False)
-    rest: dict[str, Any] = field(default_factory=dict, init=False)
-    """Further fields of the finding."""
 
     @property
     def share(self) -> float:
@@ -142,14 +142,14 @@ class Claim:
         return METRICS[metric].of(self.facts)
 
     @property
-    def finding(self) -> Finding:
-        """What was said of the claim, as a finding that explains all of it."""
-        said = Finding(self.code, self.title, self.share, self.confidence, tuple(self.evidence), tuple(self.advice))
-        return replace(said, **self.rest)
+    def finding(self) -> Finding | None:
+        """What was said of the claim, as a finding that explains all of it; `None` where nothing was."""
+        said, evidence, advice = self.said, tuple(self.evidence), tuple(self.advice)
+        return None if said is None else replace(said, evidence=evidence, next=advice)
 
     def says(self, title: str, confidence: float, **rest: Any) -> None:
         """Hold, in this sentence, as sure as that, 0..1. `rest`: further fields of the finding."""
-        self.title, self.confidence, self.rest = title, confidence, rest
+        self.said = replace(Finding(self.code, title, self.share, confidence), **rest)
 
     def shows(self, *evidence: Evidence | str) -> None:
         """Show figures of this rule alone, and registered ones by their names."""
@@ -178,12 +178,14 @@ class Claim:
         """Predict a change that takes time away, with a range, from where the wall time went.
 
         `change` has the exact code or flag, `kind` is one of `finding.REMEDIES`. At most `ns` of the window's time
-        can vanish, by default all of the claim, at least the share `least` of it, by default what `vanishing` says,
-        and `likely` is expected to. `gone`: work that the loader or the training is spared, which a replay of the
-        run is asked about first. `most`: the rate that something else allows, over today's, which a replay knows by
-        itself. `settings`: arguments of the DataLoader, where these are all of the change.
+        can vanish, by default all of the claim; the share `likely` of it is expected to, and at least `least`, by
+        default what is expected less `SCATTER`. `gone`: work that the loader or the training is spared, which a replay
+        of the run is asked about first. `most`: the rate that something else allows, over today's, which a replay
+        knows by itself. `settings`: arguments of the DataLoader, where these are all of the change.
         """
-        less = vanishing(likely, least)
+        # What takes most of it away for sure takes some of it at least.
+        surely = likely - SCATTER if likely >= SURE else 0.0
+        less = Vanishing(surely if least is None else least, likely)
         speedup = None if gone is None else by_replay(self.facts, gone, less)
         if speedup is None:
             speedup = by_parts(self.facts, self.ns if ns is None else ns, less)
@@ -260,11 +262,6 @@ OF_KIND = {
 """By the kind of a line's remedy; others `DONE_NO_MORE`."""
 
 
-def vanishing(likely: float, least: float | None = None) -> Vanishing:
-    """Return what is expected to vanish by so much. What takes most of it away for sure takes some of it at least."""
-    return Vanishing((likely - SCATTER if likely >= SURE else 0.0) if least is None else least, likely)
-
-
 def as_next(
     facts: Facts, change: str, speedup: Speedup | None, kind: str = "", settings: Mapping[str, Any] | None = None
 ) -> Next:
@@ -275,13 +272,19 @@ def as_next(
     return Next(change, speedup.value * now, speedup.low * now, speedup.high * now, kind, speedup, settings or {})
 
 
+def believed(facts: Facts) -> Advice | None:
+    """Return the replay of the run, where that says of it as it is what was measured."""
+    advice, stepping = facts.advice, facts.parts.wall_ns - facts.parts.boundary_ns
+    agrees = advice is not None and facts.samples_known and advice.agrees(facts.samples * 1e9 / max(1, stepping))
+    return advice if agrees else None
+
+
 def by_replay(
     facts: Facts, gone: VanishedWork, vanishing: Vanishing, settings: LoaderSettings | None = None
 ) -> Speedup | None:
     """Replay the training without that work, or as much of it; `None` where the run cannot be
     replayed, or the replay does not say of the recorded settings what was measured."""
-    advice, stepping = facts.advice, facts.parts.wall_ns - facts.parts.boundary_ns
-    if advice is None or not facts.samples_known or not advice.agrees(facts.samples * 1e9 / max(1, stepping)):
+    if (advice := believed(facts)) is None:
         return None
     now = advice.now.samples_per_s
     shares = vanishing.least, vanishing.expected, vanishing.most
@@ -291,16 +294,18 @@ def by_replay(
     below = math.hypot(math.log(rate / expected.low), math.log(rate / least.samples_per_s))
     above = math.hypot(math.log(expected.high / rate), math.log(most.samples_per_s / rate))
     low = rate * math.exp(-below) if vanishing.least else now
-    value, low, high = (_whole(facts, now / each) for each in (rate, low, rate * math.exp(above)))
-    return Speedup(value, low, high, not vanishing.least)
+    return replayed(facts, replace(expected, low=low, high=rate * math.exp(above)), to_try=not vanishing.least)
 
 
-def by_settings(facts: Facts, said: Prediction) -> Speedup:
-    """Compare other settings of the loader, that the run was replayed with, to its own."""
+def replayed(facts: Facts, said: Prediction, to_try: bool = False) -> Speedup:
+    """Compare another replay of the run to that of it as it is: over the whole window, of which steps are a part."""
     assert facts.advice is not None
-    now = facts.advice.now.samples_per_s
-    value, low, high = (_whole(facts, now / rate) for rate in (said.samples_per_s, said.low, said.high))
-    return Speedup(value, low, high)
+    wall, boundary, now = facts.parts.wall_ns, facts.parts.boundary_ns, facts.advice.now.samples_per_s
+    value, low, high = (
+        wall / max(_LEAST_LEFT * wall, (wall - boundary) * (now / rate) + boundary)
+        for rate in (said.samples_per_s, said.low, said.high)
+    )
+    return Speedup(value, low, high, to_try)
 
 
 def by_parts(facts: Facts, removed_ns: float, vanishing: Vanishing) -> Speedup:
@@ -314,12 +319,6 @@ def by_parts(facts: Facts, removed_ns: float, vanishing: Vanishing) -> Speedup:
     above = math.hypot(Z90 * SCATTER_SD, math.log(most / value))
     low = value * math.exp(-below) if vanishing.least else 1.0
     return Speedup(value, low, value * math.exp(above), not vanishing.least)
-
-
-def _whole(facts: Facts, stepping: float) -> float:
-    """Return the factor for the whole window, of steps that take so many times as long as they do."""
-    wall, boundary = facts.parts.wall_ns, facts.parts.boundary_ns
-    return wall / max(_LEAST_LEFT * wall, (wall - boundary) * stepping + boundary)
 
 
 def gains(change: Next) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,9 +15,9 @@ from ..where.own_loop import COMPUTING
 from .claim import Claim, Piece
 from .finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, no_verdict, without_name
 from .host_and_device import gil
-from .input_batches import PERSISTENT, memory, soon_full
-from .pieces import counts, grown_ns, held_ns, own_pieces, pieces_of, waits_of
-from .run import kin_of_growth, leads, shares_seen, slowing, starting_up
+from .input_batches import PERSISTENT, handoff, memory, overkill
+from .pieces import counts, grown_ns, held_ns, pieces_of, waits_of
+from .run import before_growth, shares_seen, slowing, starting_up
 from .table import explained
 from .wait import Wait
 from .windows import evaluation_facts
@@ -40,33 +41,35 @@ _STEPS = Next("Call `whyidle.step()` in the training loop, where a step begins")
 
 def findings_of(facts: Facts) -> tuple[Finding, ...]:
     """Return the causes of idle time that are worth a word, the one whose removal gains most first."""
-    found = waits_explained(facts)
-    before = {} if facts.startup is None else {Piece.BEFORE: float(sum(facts.startup.own_ns.values()))}
-    for piece, ns in (before | pieces_of(facts) | own_pieces(facts)).items():
-        cause = explained(piece, Claim(facts, ns, validation=_validation(facts) if piece is Piece.BOUNDARY else None))
-        found += [] if cause is None else [cause]
-    if all(each.cause != memory.code for each in found) and (soon := soon_full(facts)) is not None:
+    evaluation, validation, pieces = None if facts.outside is None else facts.outside.evaluation, None, pieces_of(facts)
+    if evaluation is not None and evaluation.workers is not None and not evaluation.started_once:
+        validation = cause_of_wait(evaluation_facts(facts, evaluation))
+    explains = (explained(piece, Claim(facts, ns, validation=validation)) for piece, ns in pieces.items())
+    found = [*waits_explained(facts), *(each for each in explains if each is not None)]
+    if all(each.cause != memory.code for each in found) and (soon := memory(Claim(facts, 0.0))) is not None:
         found.append(soon)
     # Where other Python threads hold the GIL, fetches wait for it too: symptoms are given to their cause.
     held = held_ns(facts)
-    both = gil(Claim(facts, pieces_of(facts)[Piece.GIL] + held)) if held > 0 else None
+    both = gil(Claim(facts, pieces[Piece.GIL] + held)) if held > 0 else None
     if both is not None:
-        symptoms = (both.cause, *(() if facts.made_in_training else ("input.handoff", "input.overkill")))
+        symptoms = (both.cause, *(() if facts.made_in_training else (handoff.code, overkill.code)))
         found = [both, *(each for each in found if each.cause not in symptoms)]
-    found = [each for each in found if each.severity != "none"]
-    found = [replace(each, next=_worth_saying(each.next)) for each in found]
-    found.sort(key=lambda f: _took_ns(facts, f), reverse=True)
-    _growth_behind_its_part(facts, found)
+    found = [replace(each, next=_worth_saying(each.next)) for each in found if each.severity != "none"]
+
+    def took_ns(found: Finding) -> float:
+        # Shares are of the window, but for that of what lies before it.
+        if found.cause == starting_up.code and facts.startup is not None:
+            return found.share * facts.startup.run_ns
+        return (found.gain / (1 + found.gain) if found.gain != float("inf") else 1.0) * facts.parts.wall_ns
+
+    found.sort(key=took_ns, reverse=True)
+    kin, codes = before_growth(facts), [each.cause or "" for each in found]
+    same = next((at for at, code in enumerate(codes) if kin and code.startswith(kin)), 0)
+    if slowing.code in codes[:same]:
+        found.insert(same, found.pop(codes.index(slowing.code)))
     if found and not facts.told_apart and facts.own_loop is None:
         found[0] = replace(found[0], next=(*found[0].next, _TELL_APART))
     return tuple(found)
-
-
-def _validation(facts: Facts) -> Finding | None:
-    evaluation = None if facts.outside is None else facts.outside.evaluation
-    if evaluation is None or evaluation.workers is None or evaluation.started_once:
-        return None
-    return cause_of_wait(evaluation_facts(facts, evaluation))
 
 
 def cause_of_wait(window: Facts) -> Finding | None:
@@ -115,29 +118,12 @@ def _worth_saying(changes: Sequence[Next]) -> tuple[Next, ...]:
     """Leave out what would gain next to nothing, unless that is all there is. What is to be tried
     may gain its best, and fewer workers spare memory; workers that live on cost nothing."""
 
-    def worth(change: Next) -> bool:
-        told = change.speedup
-        if told is None or change.settings == PERSISTENT:
-            return True
-        at_best = told.to_try or change.kind == "fewer_workers"
-        return (told.high if at_best else told.value) >= 1 + LEAST_GAIN
+    def most(change: Next) -> float:
+        if change.speedup is None or change.settings == PERSISTENT:
+            return math.inf
+        return change.speedup.high if change.speedup.to_try or change.kind == "fewer_workers" else change.speedup.value
 
-    return tuple(each for each in changes if worth(each)) or tuple(changes[:1])
-
-
-def _took_ns(facts: Facts, found: Finding) -> float:
-    """Return the time that a finding is about: shares are of the window, but for that of what lies before it."""
-    if found.cause == starting_up.code and facts.startup is not None:
-        return found.share * facts.startup.run_ns
-    return (found.gain / (1 + found.gain) if found.gain != float("inf") else 1.0) * facts.parts.wall_ns
-
-
-def _growth_behind_its_part(facts: Facts, found: list[Finding]) -> None:
-    """Put growth that is not most of its part behind the cause of that part; all else keeps its order."""
-    kin, codes = "" if leads(facts) else kin_of_growth(facts), [each.cause or "" for each in found]
-    same = next((at for at, code in enumerate(codes) if kin and code.startswith(kin)), 0)
-    if slowing.code in codes[:same]:
-        found.insert(same, found.pop(codes.index(slowing.code)))
+    return tuple(each for each in changes if most(each) >= 1 + LEAST_GAIN) or tuple(changes[:1])
 
 
 def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -> Finding:

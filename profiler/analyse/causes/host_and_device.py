@@ -47,8 +47,8 @@ def link(claim: Claim) -> None:
     claim.shows(
         Evidence("PCIe link, best while sampled", now, "", most),
         Evidence("Bandwidth, share of what device and slot can do", 100 * seen.share, "%", "100 %"),
+        *_copies(claim),
     )
-    _shows_copies(claim)
     claim.advise(
         "Reseat the card, or move it to a slot with all lanes; check the BIOS's PCIe speed, risers, and what "
         "else shares the lanes (`nvidia-smi -q -d PCIE` shows current and maximum under load)",
@@ -63,8 +63,7 @@ def pageable(claim: Claim) -> None:
     if claim.facts.pinned is not False:
         return
     claim.says(f"The device waits {claim.percent()} of the time for copies from pageable memory.", 0.9)
-    claim.shows(Evidence("Batches copied from pinned memory", 0.0, "%", "100 %"))
-    _shows_copies(claim)
+    claim.shows(Evidence("Batches copied from pinned memory", 0.0, "%", "100 %"), *_copies(claim))
     set_it = "Set `pin_memory=True` in the DataLoader"
     if claim.facts.pin_memory:
         set_it = "Add a `pin_memory()` method to the batch's class (`pin_memory=True` is set, but did not pin these "
@@ -81,8 +80,7 @@ def serial_copy(claim: Claim) -> None:
         return
     could = "for copies that could run during its computations"
     claim.says(f"The device waits {claim.percent()} of the time {could}.", 0.8)
-    claim.shows(Evidence("Copies ahead on a side stream", "no", "", "yes"))
-    _shows_copies(claim)
+    claim.shows(Evidence("Copies ahead on a side stream", "no", "", "yes"), *_copies(claim))
     claim.advise(
         "Copy the next batch while this one computes, on a side stream: "
         "`with torch.cuda.stream(side): batch.to(device, non_blocking=True)`, and "
@@ -93,9 +91,9 @@ def serial_copy(claim: Claim) -> None:
     claim.advise(FEWER_BYTES, ns=0.75 * claim.ns)
 
 
-def _shows_copies(claim: Claim) -> None:
+def _copies(claim: Claim) -> tuple[str, Evidence]:
     each_ms = claim.facts.parts.copy_ns / claim.facts.window.count / 1e6
-    claim.shows("mean_batch_bytes", Evidence("Wait for copies per step", each_ms, "ms", "near 0 ms"))
+    return "mean_batch_bytes", Evidence("Wait for copies per step", each_ms, "ms", "near 0 ms")
 
 
 # The device's own time.
@@ -122,9 +120,7 @@ def shape_churn(claim: Claim) -> None:
     claim.shows(
         Evidence("Steps with new shapes or compilation", f"{seen.hit} of {seen.of}", "", "few"),
         Evidence("Time of such a step over another's", seen.times, "", "1"),
-    )
-    _shows_usual(claim, seen)
-    claim.shows(
+        _usual(seen),
         Evidence("Runs of torch's compiler", seen.count, "", "none after the first steps"),
         Evidence("Time in torch's compiler", claim.pct(seen.compiling_ns), "%", "0 %"),
     )
@@ -153,9 +149,9 @@ def memory_pressure(claim: Claim) -> None:
     claim.shows(
         Evidence("Allocator retries", seen.count, "", "0"),
         Evidence("Steps with a retry", f"at most {seen.hit} of {seen.of}", "", "0"),
+        _usual(seen),
+        "memory_peak_bytes",
     )
-    _shows_usual(claim, seen)
-    claim.shows("memory_peak_bytes")
     segments = "Set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` to lose less memory to fragmentation"
     claim.advise(segments, likely=0.6)
     claim.advise(
@@ -166,10 +162,8 @@ def memory_pressure(claim: Claim) -> None:
     )
 
 
-def _shows_usual(claim: Claim, seen: OutlierSteps) -> None:
-    claim.shows(
-        Evidence("Computing time of another step", None if seen.usual_ns is None else seen.usual_ns / 1e6, "ms")
-    )
+def _usual(seen: OutlierSteps) -> Evidence:
+    return Evidence("Computing time of another step", None if seen.usual_ns is None else seen.usual_ns / 1e6, "ms")
 
 
 @cause("device.contended", Piece.CONTENDED)
@@ -240,11 +234,12 @@ def launch(claim: Claim) -> None:
         "the training's thread is busy all the time: kernels are launched too slowly.",
         0.5,
     )
-    claim.shows(Evidence("First to last kernel of the steps, share of the time", spans, "%"))
-    about = f"about {spans:.0f} %"
-    claim.shows(Evidence("Kernels running, by the driver's utilisation", facts.sampled.utilisation_pct, "%", about))
-    below = f"below {100 * DEVICE.running:.0f} %"
-    claim.shows(Evidence("Training thread on a CPU, share of its own time", 100 * facts.running, "%", below))
+    used, about, below = facts.sampled.utilisation_pct, f"about {spans:.0f} %", f"below {100 * DEVICE.running:.0f} %"
+    claim.shows(
+        Evidence("First to last kernel of the steps, share of the time", spans, "%"),
+        Evidence("Kernels running, by the driver's utilisation", used, "%", about),
+        Evidence("Training thread on a CPU, share of its own time", 100 * facts.running, "%", below),
+    )
     graphs = 'Use `torch.compile(model, mode="reduce-overhead")` or CUDA graphs to launch many kernels at once'
     claim.advise(graphs, least=0.2, likely=0.7)
     claim.advise("Use a larger batch: the same number of launches then does more work", likely=0.5)
@@ -311,10 +306,10 @@ def gil(claim: Claim) -> None:
         f"training's thread waits for Python's global lock (GIL), which other Python threads of the same process hold.",
         0.7 if seen.queue_known else 0.55,
     )
-    claim.shows(Evidence("Other Python threads on a CPU, share of one CPU", 100 * seen.others_busy, "%", "near 0 %"))
     without = ", without its waits for a CPU" if seen.queue_known else ""
     off_cpu = f"Training thread not running, share of its own time{without}"
     claim.shows(
+        Evidence("Other Python threads on a CPU, share of one CPU", 100 * seen.others_busy, "%", "near 0 %"),
         Evidence(off_cpu, 100 * seen.off_cpu_share, "%", "near 0 %"),
         Evidence("Waiting for the lock, per step", claim.ms_a_step, "ms", "0 ms"),
     )
@@ -351,10 +346,9 @@ def main_process(claim: Claim) -> None:
         begins = f"The training spends {claim.percent()} of the time working"
     takes = f"It takes {claim.ms_a_step:.2g} ms per step in the training process"
     claim.says(f"{begins} on batches before their forward pass, {staging.words}. {takes}.", 0.8)
-    claim.shows(Evidence("From a batch's arrival to its forward pass, per step", claim.ms_a_step, "ms", "near 0 ms"))
-    for what, share in staging.named:
-        claim.shows(Evidence(f"Part of it: {what}", 100 * share, "%"))
     claim.shows(
+        Evidence("From a batch's arrival to its forward pass, per step", claim.ms_a_step, "ms", "near 0 ms"),
+        *(Evidence(f"Part of it: {what}", 100 * share, "%") for what, share in staging.named),
         Evidence("Step without it", (facts.parts.wall_ns - claim.ns) / facts.window.count / 1e6, "ms"),
         Evidence("num_workers", workers, "", "1 or more" if workers == 0 and movable else ""),
         *(("worker_busy_pct",) if workers else ()),
@@ -402,30 +396,29 @@ def step_gap(claim: Claim) -> None:
     facts, gaps = claim.facts, claim.facts.gaps
     if not facts.told_apart:
         return
-    hosts = [] if gaps is None else [(f"Host time {where}", share, "near 0 %") for where, share in gaps.places]
-    named = [] if gaps is None else [(f"Part of it: {what}", share, "") for what, share in gaps.named]
+    places, named = ((), ()) if gaps is None else (gaps.places, gaps.named)
+    hosts = [Evidence(f"Host time {where}", 100 * share, "%", "near 0 %") for where, share in places]
+    parts = [Evidence(f"Part of it: {what}", 100 * share, "%") for what, share in named]
     if gaps is not None and gaps.is_a_stop:
         at, longest = "" if gaps.longest_step is None else f" in step {gaps.longest_step}", gaps.longest_ns / 1e9
         stop = f"for {longest:.1f} s{at}: a breakpoint, or a pause of the program"
         claim.says(f"The training stood still once, {stop}.", 0.6)
-        claim.shows(Evidence("Longest stretch of the host's own work", longest, "s", "well below 1 s"))
+        longest_of_all = Evidence("Longest stretch of the host's own work", longest, "s", "well below 1 s")
+        claim.shows(longest_of_all, *parts, *hosts)
         claim.advise("Ignore it if somebody stopped it; otherwise look at what the loop did in that step")
-        for what, share, normal in (*named, *hosts):
-            claim.shows(Evidence(what, 100 * share, "%", normal))
         return
     beside = " and computing" if claim.on_cpu else ", copies and synchronising calls"
     words = "" if gaps is None else f", {gaps.words}"
     claim.says(f"{_loses(claim)} work of the training loop outside fetching{beside}{words}.", 0.6)
-    for what, share, normal in (*hosts, *named):
-        claim.shows(Evidence(what, 100 * share, "%", normal))
-    claim.shows(Evidence("Longest stretch", None if gaps is None else gaps.longest_ns / 1e6, "ms", "near 0 ms"))
-    where = "there" if gaps is None or not gaps.places else max(gaps.places, key=lambda place: place[1])[0]
+    longest_ms = None if gaps is None else gaps.longest_ns / 1e6
+    claim.shows(*hosts, *parts, Evidence("Longest stretch", longest_ms, "ms", "near 0 ms"))
+    where = max(places, key=lambda place: place[1])[0] if places else "there"
     change = (
         f"Look at what the loop does {where} (logging, metrics, callbacks, progress bars, freeing batches): every 50th "
         'step is often enough; `with whyidle.phase("name"):` around a part of it measures that part'
     )
-    if gaps is not None and gaps.named:
-        change = f"Spend less time on {gaps.named[0][0]}: do it less often, or in another process"
+    if named:
+        change = f"Spend less time on {named[0][0]}: do it less often, or in another process"
     elif where == BEFORE_COMPUTING:
         change = (
             "Move the loop's work on a batch before the model's call (packing, tokenising, augmenting) into the "

@@ -9,7 +9,6 @@ from ..predict.predict import Assumed, VanishedWork
 from ..run.exposed_data_wait import Spread
 from ..run.facts import Facts
 from ..run.loader_stats import BUSY, HandedOver
-from ..run.resource_usage import MemoryGrowth, MemoryLimitSeen
 from ..run.window import measured_or
 from ..shares import MOSTLY
 from ..speedup import Speedup
@@ -19,7 +18,6 @@ from ..where.selection import NOT_MENDED, PREPARING, Lines
 from .claim import (
     LEAST_OF_GAIN,
     SUPPLY,
-    Claim,
     Piece,
     Vanishing,
     as_next,
@@ -27,11 +25,12 @@ from .claim import (
     by_replay,
     cause,
 )
-from .finding import Evidence, Finding, Next
+from .finding import Evidence, Next
 from .pieces import restarts
-from .wait import INPUT, Wait, is_pickled
+from .wait import INPUT, Wait, is_pickled, prefetching
 
 PERSISTENT = {"persistent_workers": True}
+KEEP_WORKERS = "Set `persistent_workers=True` in a DataLoader that is created once, before the loop over epochs"
 
 
 def _drawing(facts: Facts, each_ns: float) -> VanishedWork | None:
@@ -99,10 +98,8 @@ def sampler(wait: Wait) -> None:
 # The beginnings of epochs.
 
 
-def persistence(facts: Facts) -> str | None:
-    """Return whether workers outlive an epoch, `on` or `off`, as it is set; `None` where that is not known."""
-    setting = facts.persistent_workers
-    return None if setting is None else "on" if setting else "off"
+PERSISTENCE = {True: "on", False: "off", None: None}
+"""Whether workers outlive an epoch, as it is set → in a word; `None`: not known."""
 
 
 def left_early(facts: Facts) -> bool:
@@ -112,13 +109,13 @@ def left_early(facts: Facts) -> bool:
     return waits.batches_per_epoch < 2 * (facts.set_workers or 0) and waits.left_early >= MOSTLY
 
 
-def _leaving(wait: Wait) -> str:
-    """Return the rest of a sentence about epochs, and advise what is to be done first, where the
-    loop leaves its iterators early."""
+def _leaving(wait: Wait) -> tuple[str, tuple[Evidence, ...]]:
+    """Return (the rest of a sentence about epochs, evidence), and advise what is to be done first, where the loop
+    leaves its iterators early; nothing where it does not."""
     facts, waits, staging = wait.facts, wait.facts.waits, wait.facts.staging
     batches = waits.batches_per_epoch
     if not left_early(facts):
-        return ""
+        return "", ()
     # Each iterator that is left is also waited for: its workers end before the loop goes on.
     removed_ns = waits.starting_ns + waits.filling_ns + (staging.ns if staging is not None else 0)
     wait.advise(
@@ -130,13 +127,8 @@ def _leaving(wait: Wait) -> str:
         likely=0.95,
     )
     only = f"only {batches:.2g} batch{'es' * (round(batches) != 1)}"
-    return f"; the loop takes {only} of each and starts over"
-
-
-def _left(facts: Facts) -> tuple[Evidence, ...]:
-    left = 100 * facts.waits.left_early
-    shows = Evidence("Iterators left while workers prepared more batches", left, "%", "near 0 %")
-    return (shows,) if left_early(facts) else ()
+    left = Evidence("Iterators left while workers prepared more batches", 100 * waits.left_early, "%", "near 0 %")
+    return f"; the loop takes {only} of each and starts over", (left,)
 
 
 @cause("input.worker_restart", Piece.STARTING, lines=Lines(selection.starting_workers, mended=False))
@@ -145,7 +137,7 @@ def worker_restart(wait: Wait) -> None:
     facts, waits, advice = wait.facts, wait.facts.waits, wait.facts.advice
     if not restarts(facts):
         return
-    each_ms, leaving = wait.ns / waits.epochs / 1e6, _leaving(wait)
+    each_ms, (leaving, left) = wait.ns / waits.epochs / 1e6, _leaving(wait)
     who = "a worker" if facts.set_workers == 1 else f"{facts.set_workers} workers"
     costs = f"which costs {each_ms:.0f} ms per epoch{leaving}"
     anew = "as a new Python, which imports the program and unpickles the dataset"
@@ -154,7 +146,7 @@ def worker_restart(wait: Wait) -> None:
         Evidence("Start of an epoch until a worker begins a batch", each_ms, "ms", "near 0 ms"),
         "epochs",
         Evidence("Iterators of the loader in these epochs", waits.iterators, "", "1"),
-        *(*_left(facts), Evidence("persistent_workers", persistence(facts), "", "on")),
+        *(*left, Evidence("persistent_workers", PERSISTENCE[facts.persistent_workers], "", "on")),
         Evidence("How workers start", {None: None, True: anew, False: "as a fork"}[facts.starts_python]),
     )
     # Workers that live on make the first batches of an epoch all the same.
@@ -163,7 +155,7 @@ def worker_restart(wait: Wait) -> None:
         lambda settings: settings.persistent_workers and replace(settings, persistent_workers=False) == now,
         persistent=True,
     )
-    change = "Set `persistent_workers=True` in a DataLoader that is created once, before the loop over epochs"
+    change = KEEP_WORKERS
     if facts.persistent_workers:
         said = None
         change = "Create the DataLoader once, before the loop over epochs, since its `persistent_workers` end with it"
@@ -180,7 +172,7 @@ def pipeline_fill(wait: Wait) -> None:
     """Each epoch waits for its first batch while it is made, however many workers there are; or it
     has fewer batches than workers."""
     facts, batches, workers = wait.facts, wait.facts.waits.batches_per_epoch, wait.facts.set_workers
-    each_ms, leaving = wait.ns / max(1, facts.waits.epochs) / 1e6, _leaving(wait)
+    each_ms, (leaving, left) = wait.ns / max(1, facts.waits.epochs) / 1e6, _leaving(wait)
     few = workers is not None and batches < workers and not left_early(facts)
     fewer = ", and an epoch has fewer batches than there are workers" if few else ""
     wait.says(f"{wait.begins}: the first batch of each epoch costs {each_ms:.0f} ms extra{leaving}{fewer}.", 0.8)
@@ -190,7 +182,7 @@ def pipeline_fill(wait: Wait) -> None:
         Evidence("Batches in an epoch", batches, "", "many times the workers"),
         Evidence("Workers", workers),
         "epochs",
-        *(*_left(facts), Evidence("persistent_workers", persistence(facts))),
+        *(*left, Evidence("persistent_workers", PERSISTENCE[facts.persistent_workers])),
     )
     took = f"{each_ms:.0f} ms" if each_ms >= 1 else f"{each_ms:.1f} ms"
     longer = "longer epochs (a sampler that repeats several passes as one), or smaller batches, which are ready sooner"
@@ -260,7 +252,7 @@ def uneven(wait: Wait) -> None:
         return
     said = wait.predicted(lambda s: s.num_workers == workers and (s.prefetch_factor or 0) > ahead)
     deeper = 2 * ahead if said is None else said.settings.prefetch_factor
-    change = f"Set `prefetch_factor={deeper}` instead of {ahead} to prefetch more batches"
+    change = prefetching(deeper, ahead)
     wait.advice.append(
         wait.overlapping(change, "settings", settings={"prefetch_factor": deeper})
         if said is None
@@ -326,17 +318,14 @@ def handoff(wait: Wait) -> None:
         Evidence("Bytes sent through the pipe for a batch", loader.sent_bytes_per_batch, "bytes", "less than 1 kB"),
         Evidence("Page faults while preparing a batch", loader.minor_faults_per_batch),
     )
-    wait.advice += [_handed_cheaper(wait, change, kind) for change, kind in changes]
-
-
-def _handed_cheaper(wait: Wait, change: str, kind: str) -> Next:
-    """Predict that a batch costs on its way what it costs in one piece; fewer bytes leave the rest as it is."""
-    advice = wait.facts.advice
-    if kind != "fewer_objects" or advice is None:
-        return wait.removing(change, kind, least=0.0 if kind == "cheaper" else None, likely=0.6)
-    load = advice.workload
-    taking = max(0.0, load.handoff_ns - Assumed.handoff_ns(None) - Assumed.TOUCH_NS_PER_BYTE * (load.batch_bytes or 0))
-    return wait.removing(change, kind, gone=VanishedWork(taking_ns=taking, sending=1.0), likely=0.9)
+    # A batch costs on its way what it costs in one piece; fewer bytes leave the rest as it is.
+    for change, kind in changes:
+        if kind == "fewer_objects" and (advice := facts.advice) is not None:
+            one_piece = Assumed.handoff_ns(None) + Assumed.TOUCH_NS_PER_BYTE * (advice.workload.batch_bytes or 0)
+            gone = VanishedWork(taking_ns=max(0.0, advice.workload.handoff_ns - one_piece), sending=1.0)
+            wait.advise(change, kind, gone=gone, likely=0.9)
+        else:
+            wait.advise(change, kind, least=0.0 if kind == "cheaper" else None, likely=0.6)
 
 
 def _in_pieces(held: HandedOver) -> bool:
@@ -377,13 +366,16 @@ def _on_its_way(wait: Wait) -> tuple[str, tuple[tuple[str, str], ...]]:
 
 @cause(
     "input.wasted",
-    *(Piece.IN_TRAINING, Piece.FILLING, Piece.READING, *SUPPLY),
+    *(Piece.IN_TRAINING, Piece.FILLING, Piece.READING, *SUPPLY, Piece.HANDED),
     lines=Lines(selection.making, mended=False, first=selection.samples_left_out),
 )
 def wasted(wait: Wait) -> None:
     """Samples are prepared and thrown away: by `collate_fn`, by workers that make the same, or by the loop."""
-    found = wait.facts.wasted
+    facts, found = wait.facts, wait.facts.wasted
     if found is None or found.share < INPUT.wasted:
+        return
+    if wait.piece is Piece.HANDED and not wait["cpu_budget"] - wait["cpus_used"] < 1:
+        # What is made for nothing delays what is handed over only where it takes the CPUs from it.
         return
     share, dropped, repeated, passed = (
         100 * each for each in (found.share, found.dropped, found.repeated, found.passed_over)
@@ -416,28 +408,15 @@ def wasted(wait: Wait) -> None:
         Evidence("Batches fetched and not computed with", passed, "%", "near 0 %"),
         *("make_ms_per_sample", "worker_busy_pct"),
     )
-    wait.advice += [_using_all(wait, change) for _, _, change in told]
-
-
-@wasted.also(Piece.HANDED)
-def crowding(wait: Wait) -> None:
-    """What is made for nothing takes the CPUs from whatever hands batches over."""
-    if wait.few_cpus_left and wasted.judge is not None:
-        wasted.judge(wait)
-
-
-def _using_all(wait: Wait, change: str) -> Next:
-    """Predict what is gained where nothing is made for nothing: the same steps with so much less
-    making, and each sample of an epoch once."""
-    facts, found = wait.facts, wait.facts.wasted
-    assert found is not None
+    # The same steps with so much less making, and each sample of an epoch once.
     once, less = 1 / (1 - found.repeated), 1 - (1 - found.dropped) * (1 - found.passed_over)
     making = wait.ns if facts.made_in_training else facts.parts.wall_ns - facts.parts.boundary_ns
     less_made = Vanishing(LEAST_OF_GAIN, 1.0)
     made = by_replay(facts, VanishedWork(making=less), less_made)
     made = made or by_parts(facts, min(wait.ns, less * making), less_made)
     low = 1 + (made.low * once - 1) * (LEAST_OF_GAIN if once > 1 else 1.0)
-    return as_next(facts, change, Speedup(made.value * once, low, made.high * once, made.to_try), "slice")
+    speedup = Speedup(made.value * once, low, made.high * once, made.to_try)
+    wait.advice += [as_next(facts, change, speedup, "slice") for _, _, change in told]
 
 
 # Memory.
@@ -458,51 +437,43 @@ def memory(wait: Wait) -> None:
     Also told while it costs no time yet, where none will be left before ten times as long as was recorded.
     """
     growth = wait.facts.memory
-    if growth is None or ((growth.stalled_share or 0.0) < INPUT.stalled and growth.full_share < INPUT.full):
+    if growth is None:
         return
-    stepping_ns = wait.facts.parts.wall_ns - wait.facts.parts.boundary_ns
-    lost = wait.ns if growth.stalled_share is None else max(0.2 * wait.ns, growth.stalled_share * stepping_ns)
-    owner = "the machine" if growth.limit is None else growth.limit.owner
-    wait.says(f"{wait.begins}, and {owner} has no memory left: {_grows(growth)}.", 0.8)
-    _shows_memory(wait, growth)
-    less, fewer, *more = _smaller(growth)
-    # Fewer workers are expected to gain half of what those gain that take no more memory.
-    for change, likely in ((less, 1.0), (fewer, 0.5)):
-        wait.advise(change.change, change.kind, min(wait.ns, lost), likely=likely)
-    wait.advice += more
-
-
-def soon_full(facts: Facts) -> Finding | None:
-    """Return the finding that memory costs nothing yet, and will: at this pace there is none left before long."""
-    growth = facts.memory
-    if growth is None or growth.full_in_s is None or growth.elapsed_s < INPUT.growing_s:
-        return None
-    if growth.full_in_s > INPUT.lasts_times * growth.elapsed_s:
-        return None
-    limit, left, then = growth.limit, growth.full_in_s, ""
-    duration = f"{left / 60:.0f} min" if left < 7200 else f"{left / 3600:.0f} h"
-    duration = f"{left:.0f} s" if left < 120 else duration
-    if limit is not None and limit.slows:
-        then = ", and the kernel slows it down"
-    elif limit is not None and limit.swap_bytes == 0:
-        then = ", and the kernel kills one of its processes"
-    none = "none" if limit is None else f"none of {_of_limit(limit)}"
-    text = f"{_grows(growth)}. At this pace, {none} is left in {duration}{then}."
-    soon = Claim(facts, 0.0, memory.code)
-    soon.says(text[:1].upper() + text[1:], 0.7, least_severity="major")
-    _shows_memory(soon, growth)
-    soon.advice += _smaller(growth)
-    return soon.finding
-
-
-def _grows(growth: MemoryGrowth) -> str:
+    limit, left, left_s, stalled = growth.limit, growth.available_bytes, growth.full_in_s, growth.stalled_share
+    owner, of_limit = "the machine", ""
+    if limit is not None:
+        size, unit = (1 << 30, "GiB") if limit.bytes >= 1 << 30 else (1 << 20, "MiB")
+        owner, of_limit = limit.owner, f" of {limit.owner}'s {limit.bytes / size:.1f} {unit}"
     how = "through copies of pages shared with the training" if growth.copied else "through data kept between samples"
     many = "the worker's memory grows" if growth.workers == 1 else f"the {growth.workers} workers' memory grows"
-    return f"{many} by {growth.bytes_per_s * 60 / 1e6:.0f} MB per minute, {how}"
-
-
-def _smaller(growth: MemoryGrowth) -> tuple[Next, ...]:
-    """Return what keeps memory from growing, what helps most first; then a higher limit, where there is one."""
+    grows = f"{many} by {growth.bytes_per_s * 60 / 1e6:.0f} MB per minute, {how}"
+    if wait.ns > 0 and ((stalled or 0.0) >= INPUT.stalled or growth.full_share >= INPUT.full):
+        wait.says(f"{wait.begins}, and {owner} has no memory left: {grows}.", 0.8)
+    elif wait.ns <= 0 and left_s is not None and left_s <= INPUT.lasts_times * growth.elapsed_s:
+        if growth.elapsed_s < INPUT.growing_s:
+            return
+        then = ""
+        duration = f"{left_s / 60:.0f} min" if left_s < 7200 else f"{left_s / 3600:.0f} h"
+        duration = f"{left_s:.0f} s" if left_s < 120 else duration
+        if limit is not None and limit.slows:
+            then = ", and the kernel slows it down"
+        elif limit is not None and limit.swap_bytes == 0:
+            then = ", and the kernel kills one of its processes"
+        text = f"{grows}. At this pace, none{of_limit} is left in {duration}{then}."
+        wait.says(text[:1].upper() + text[1:], 0.7, least_severity="major")
+    else:
+        return
+    wait.shows(
+        Evidence("Memory growth of the workers", growth.bytes_per_s * 60 / 1e6, "MB per minute", "levels off"),
+        Evidence("Copies of shared pages in that growth", "most" if growth.copied else "little", "", "little"),
+        Evidence(f"Memory left at the end{of_limit and ','}{of_limit}", None if left is None else left / 1e6, "MB"),
+        Evidence("Time until none is left, at this pace", None if left_s is None else left_s / 60, "min"),
+        Evidence("Time without memory left", 100 * growth.full_share, "%", "0 %"),
+        Evidence("Time in which tasks wait for memory", None if stalled is None else 100 * stalled, "%", "0 %"),
+        Evidence("Written to swap", growth.swapped_bytes / 1e6, "MB", "0 MB"),
+    )
+    if growth.kills is not None:
+        wait.shows(Evidence("Processes killed for lack of memory", growth.kills, "", "0"))
     less = (
         "Keep what workers only read in arrays or tensors instead of lists and dicts of Python objects (paths as one "
         "NumPy array of strings, records in a table): reading an object changes its reference count, which copies "
@@ -512,29 +483,14 @@ def _smaller(growth: MemoryGrowth) -> tuple[Next, ...]:
         "what all of them need into one array before they start"
     )
     fewer = f"Use fewer workers than {growth.workers}, or set `persistent_workers=False`, which frees memory each epoch"
-    smaller = Next(less, kind="fewer_objects"), Next(fewer, kind="fewer_workers")
-    if growth.limit is None:
-        return smaller
-    where = RAISED_BY.get(growth.limit.whose, RAISED_BY[MemoryLimitOf.GROUP])
-    return *smaller, Next(f"Give {growth.limit.owner} more memory: {where}")
-
-
-def _of_limit(limit: MemoryLimitSeen) -> str:
-    size, unit = (1 << 30, "GiB") if limit.bytes >= 1 << 30 else (1 << 20, "MiB")
-    return f"{limit.owner}'s {limit.bytes / size:.1f} {unit}"
-
-
-def _shows_memory(claim: Claim, growth: MemoryGrowth) -> None:
-    left, full_in, stalled = growth.available_bytes, growth.full_in_s, growth.stalled_share
-    left_of = "" if growth.limit is None else f", of {_of_limit(growth.limit)}"
-    claim.shows(
-        Evidence("Memory growth of the workers", growth.bytes_per_s * 60 / 1e6, "MB per minute", "levels off"),
-        Evidence("Copies of shared pages in that growth", "most" if growth.copied else "little", "", "little"),
-        Evidence(f"Memory left at the end{left_of}", None if left is None else left / 1e6, "MB"),
-        Evidence("Time until none is left, at this pace", None if full_in is None else full_in / 60, "min"),
-        Evidence("Time without memory left", 100 * growth.full_share, "%", "0 %"),
-        Evidence("Time in which tasks wait for memory", None if stalled is None else 100 * stalled, "%", "0 %"),
-        Evidence("Written to swap", growth.swapped_bytes / 1e6, "MB", "0 MB"),
-    )
-    if growth.kills is not None:
-        claim.shows(Evidence("Processes killed for lack of memory", growth.kills, "", "0"))
+    stepping_ns = wait.facts.parts.wall_ns - wait.facts.parts.boundary_ns
+    lost = wait.ns if stalled is None else min(wait.ns, max(0.2 * wait.ns, stalled * stepping_ns))
+    # Fewer workers are expected to gain half of what those gain that take no more memory.
+    for change, kind, likely in ((less, "fewer_objects", 1.0), (fewer, "fewer_workers", 0.5)):
+        if wait.ns > 0:
+            wait.advise(change, kind, lost, likely=likely)
+        else:
+            wait.advice.append(Next(change, kind=kind))
+    if limit is not None:
+        where = RAISED_BY.get(limit.whose, RAISED_BY[MemoryLimitOf.GROUP])
+        wait.advice.append(Next(f"Give {owner} more memory: {where}"))

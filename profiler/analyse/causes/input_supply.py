@@ -8,13 +8,14 @@ import numpy as np
 
 from ...record.schema import NOT_MEASURED, ThreadState
 from ..predict.predict import Assumed, VanishedWork
-from ..run.loader_stats import BUSY, HEAVILY_QUEUED_PCT, MOSTLY_READING, QUEUED_PCT, Exclusion, SeenWaiting, TimeGrowth
+from ..run.loader_stats import BUSY, HEAVILY_QUEUED_PCT, MOSTLY_READING, QUEUED_PCT
 from ..run.window import measured_or
+from ..shares import MOSTLY
 from ..where.selection import NOT_MENDED, OF_HANDS, OF_THE_MACHINE, PREPARING, WORTH_A_LINE, Lines, making
 from ..where.stages import cheaper_by_words
 from .claim import SUPPLY, Piece, cause, gains
 from .finding import Evidence, Next, shown
-from .wait import CPUS, INPUT, Wait, Wanted
+from .wait import CPUS, INPUT, Wait, Wanted, prefetching
 
 ALONE = "Run it where nothing else runs, or give it CPUs of its own (`taskset`, a cpuset, a quota for the others)"
 MORE_CPUS = "Ask for more CPUs: the limit of the container or batch job"
@@ -167,8 +168,7 @@ def general(wait: Wait) -> None:
     if wanted.said is not None or (loader.work_ms_per_batch >= 0 and wanted.workers > loader.workers):
         change = wait.so_many(_more_workers(wait, wanted), wanted)
     elif ahead is not None:
-        deeper = f"Set `prefetch_factor={2 * ahead}` instead of {ahead} to prefetch more batches"
-        change = wait.overlapping(deeper, "settings")
+        change = wait.overlapping(prefetching(2 * ahead, ahead), "settings")
     else:
         change = wait.overlapping("Use more workers or threads, or prefetch more batches", "workers")
     wait.says(f"{wait.begins}; {rest}.", 0.4 if wait.cpu_known else 0.2)
@@ -242,7 +242,7 @@ def worker_threads(wait: Wait) -> None:
     pools = (
         others >= INPUT.pool_pct * (1 - measured_or(loader.run_queue_pct) / 100) and others >= INPUT.pool_times * cpu
     )
-    if not pools or not (wait.cpu_used or wait.starved or (wait.queues and wait.few_cpus_left)):
+    if not pools or not (wait.cpu_used or wait.starved or (wait.queues and wait["cpu_budget"] - wait["cpus_used"] < 1)):
         return
     each = f"each of the {loader.workers} workers starts threads of its own"
     wait.says(f"{wait.begins}: {each}, and all of them compete for the CPUs.", 0.85)
@@ -261,7 +261,7 @@ def worker_threads(wait: Wait) -> None:
 @cause("input.foreign_load", *SUPPLY, lines=OF_THE_MACHINE)
 def foreign_load(wait: Wait) -> None:
     """Other programs, or the hypervisor, take CPU that the loader asks for: more of it than this job uses."""
-    if not wait.starved or not wait.others_use_more:
+    if not wait.starved or not wait["foreign_cpus"] > wait["cpus_used"]:
         return
     counted = wait.loader.run_queue_pct >= 0
     wait.says(f"{wait.begins}, while other programs use the machine's CPUs.", 0.85 if counted else 0.7)
@@ -275,7 +275,7 @@ def foreign_load(wait: Wait) -> None:
 @foreign_load.also(Piece.HANDED)
 def delayed_by_others(wait: Wait) -> None:
     """Batches are finished, but the training's thread gets no CPU to take them: others use the machine up."""
-    if wait.others_use_more:
+    if wait["foreign_cpus"] > wait["cpus_used"]:
         _delayed(wait, "other programs use", ALONE)
 
 
@@ -319,7 +319,7 @@ def delayed(wait: Wait) -> None:
 
 
 def _delayed(wait: Wait, who: str, change: str) -> None:
-    queued, loader, most = wait.facts.main_queued_ns, wait.loader, INPUT.thread_queued * wait.ns
+    queued, loader, most = wait.facts.main_queued_ns, wait.loader, MOSTLY * wait.ns
     moving_ns = measured_or(loader.mean_batch_bytes) / INPUT.moved_bytes_per_s * 1e9 * wait.facts.window.count
     cheap = not loader.sent_bytes_per_batch > INPUT.cheap_sent_bytes and moving_ns <= most
     if not (queued >= most and wait.facts.machine_full and cheap):
@@ -371,7 +371,7 @@ def storage(wait: Wait) -> None:
     if amplified >= INPUT.amplified:
         says = f", and reads {amplified:.0f} bytes for each byte that it uses"
         change = "Read less per sample: use chunks of the size that is used, and unpack no archive for one sample"
-    elif cold >= INPUT.cold:
+    elif cold >= MOSTLY:
         says = ", because the files are not in the page cache"
         change = "Copy the data to a local disk, or to memory if it fits; or read shards from start to end"
     elif slow and read < INPUT.small_read_bytes:
@@ -407,8 +407,6 @@ def mostly_reads(wait: Wait) -> None:
 
 # Workers that exclude each other.
 
-SURE, LIKELY, BOTH = 0.85, 0.7, 0.95
-"""Confidence from looks at a lock, from batches that take longer the more workers are at work, and from both."""
 _REMOTE = (ThreadState.SOCKET, ThreadState.POLL, ThreadState.PIPE)
 
 
@@ -422,69 +420,55 @@ def exclusive(wait: Wait) -> None:
     told = wait.facts.exclusion
     if told is None or wait.facts.made_in_training or wait.cpu_used:
         return
-    seen = told.waiting
+    seen, growth, shared_beyond = told.waiting, told.growth, False
+    remote = seen is not None and seen.elsewhere in _REMOTE
     # Reads that take longer side by side are the storage's affair. Counters take what comes through a socket for a
     # read, looks do not.
-    waits = wait.waits_mostly or (seen is not None and seen.elsewhere in (*_REMOTE, ThreadState.SLEEP))
+    waits = wait.waits_mostly or remote or (seen is not None and seen.elsewhere == ThreadState.SLEEP)
     if seen is not None and told.waits_for_lock:
-        _by_lock(wait, told, seen)
-    elif told.growth is not None and told.grows and wait.behind and waits:
-        _by_growth(wait, told, told.growth)
-
-
-def _by_lock(wait: Wait, told: Exclusion, waiting: SeenWaiting) -> None:
-    lock = "the lock of a file" if waiting.of_file else "a lock that they share"
-    at = f" ({waiting.at})" if waiting.at else ""
-    others = f"{told.together * waiting.lock.value:.1f} of {told.together:.1f} busy ones wait for {lock}{at}"
-    says = f"{wait.begins}: workers exclude each other. On average {others}."
-    wait.says(says, BOTH if told.grows else SURE)
-    looks = f"Waiting for {lock}, share of {waiting.looks} stack samples of active workers"
-    wait.shows(Evidence(looks, 100 * waiting.lock.value, "%", "near 0 %"))
-    _shows_together(wait, told)
-    change = (
-        "Give each worker its own file to lock, or use one lock per guarded thing instead of one for all"
-        if waiting.of_file
-        else "Give each worker its own connection, handle or reader, opened in the worker; or do less while "
-        "the lock is held"
-    )
-    wait.advice.append(_freed(wait, told, change))
-
-
-def _by_growth(wait: Wait, told: Exclusion, growth: TimeGrowth) -> None:
-    what, change = "a rate limit or a connection", "Give each worker its own limit, connection or handle"
-    if told.waiting is not None and told.waiting.elsewhere in _REMOTE:
-        what = "one connection or the bandwidth of a remote store"
+        lock = "the lock of a file" if seen.of_file else "a lock that they share"
+        at = f" ({seen.at})" if seen.at else ""
+        others = f"{told.together * seen.lock.value:.1f} of {told.together:.1f} busy ones wait for {lock}{at}"
+        says = f"{wait.begins}: workers exclude each other. On average {others}."
+        wait.says(says, 0.95 if told.grows else 0.85)
+        looks = f"Waiting for {lock}, share of {seen.looks} stack samples of active workers"
+        wait.shows(Evidence(looks, 100 * seen.lock.value, "%", "near 0 %"))
         change = (
-            "Give each worker its own connection; where the remote end is the limit, fetch fewer bytes: use a local "
-            "copy or smaller files"
+            "Give each worker its own file to lock, or use one lock per guarded thing instead of one for all"
+            if seen.of_file
+            else "Give each worker its own connection, handle or reader, opened in the worker; or do less while "
+            "the lock is held"
         )
-    wait.says(
-        f"{wait.begins}: workers hold each other up, since they share {what}. A batch takes {growth.usual_ms:.0f} ms, "
-        f"but {growth.fewer_ms:.0f} ms when fewer workers are active: together they deliver what one would.",
-        LIKELY,
-    )
-    _shows_together(wait, told)
-    wait.shows(*wait.waiting)
-    wait.advice.append(_freed(wait, told, change, shared_beyond=True))
-
-
-def _shows_together(wait: Wait, told: Exclusion) -> None:
+    elif growth is not None and told.grows and wait.behind and waits:
+        # What they share may be none of theirs, so that nothing need be gained.
+        shared_beyond, what = True, "a rate limit or a connection"
+        change = "Give each worker its own limit, connection or handle"
+        if remote:
+            what = "one connection or the bandwidth of a remote store"
+            change = (
+                "Give each worker its own connection; where the remote end is the limit, fetch fewer bytes: use a "
+                "local copy or smaller files"
+            )
+        wait.says(
+            f"{wait.begins}: workers hold each other up, since they share {what}. A batch takes "
+            f"{growth.usual_ms:.0f} ms, but {growth.fewer_ms:.0f} ms when fewer workers are active: together they "
+            "deliver what one would.",
+            0.7,
+        )
+    else:
+        return
     wait.shows(Evidence("Workers active at a time", told.together))
-    if told.growth is not None:
+    if growth is not None:
         grown = "Growth of a batch's time with the active workers (0: none, 1: in proportion)"
-        wait.shows(Evidence(grown, told.growth.exponent.value, "", "near 0"))
-        fewer, usual = "Preparing a batch with fewer active workers", f"{told.growth.usual_ms:.0f} ms"
-        wait.shows(Evidence(fewer, told.growth.fewer_ms, "ms", usual))
-    wait.shows(wait.figure("cpu_pct", "near 100 %"), *CPUS)
-
-
-def _freed(wait: Wait, told: Exclusion, change: str, *, shared_beyond: bool = False) -> Next:
-    """Predict what is gained if workers wait for each other no more, so that a batch takes as long as one alone
-    takes, on these CPUs. `shared_beyond`: what they share may be none of theirs, so that nothing need be gained."""
+        wait.shows(Evidence(grown, growth.exponent.value, "", "near 0"))
+        fewer, usual = "Preparing a batch with fewer active workers", f"{growth.usual_ms:.0f} ms"
+        wait.shows(Evidence(fewer, growth.fewer_ms, "ms", usual))
+    wait.shows(wait.figure("cpu_pct", "near 100 %"), *CPUS, *(wait.waiting if shared_beyond else ()))
     change = f"{change} (more workers bring nothing)"
-    # What is computed is not waited for.
+    # A batch then takes as long as one alone takes, on these CPUs: what is computed is not waited for.
     freed = min(1 - told.alone.value, 1 - measured_or(wait.loader.cpu_pct) / 100)
     if freed <= 0:
-        return wait.overlapping(change, "own_handle")
+        wait.advice.append(wait.overlapping(change, "own_handle"))
+        return
     least = 0.0 if shared_beyond else max(0.0, 1 - told.alone.high) / freed
-    return wait.removing(change, "own_handle", gone=VanishedWork(queueing=freed), least=least, likely=1.0)
+    wait.advise(change, "own_handle", gone=VanishedWork(queueing=freed), least=least, likely=1.0)

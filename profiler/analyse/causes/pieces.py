@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..run.device_state import ForeignKernels, PcieLink, foreign_kernels_of
 from ..run.facts import Facts
 from ..run.loader_stats import BUSY, HEAVILY_QUEUED_PCT
-from ..run.stall_breakdown import UNTOLD
+from ..run.stall_breakdown import PARTS, UNTOLD
 from ..run.trends import growing
 from ..shares import MOSTLY, NEARLY_ALL
 from ..where.own_loop import EVALUATING, MAKING, OwnLoop
@@ -37,28 +37,67 @@ class DeviceThresholds:
     """CPUs that other Python threads keep busy, from which they hold the lock."""
     link_loss: float = 0.05
     """Share of the bandwidth that a degraded link lacks, at least."""
-    in_use: float = 0.5
-    """Share of the time that a device is in use, from which its link must have shown its full speed."""
 
 
 DEVICE = DeviceThresholds()
 
 
 def pieces_of(facts: Facts) -> dict[Piece, float]:
-    """Return each piece of the wall time but those of the wait for data, of which there is only what grew, in ns."""
+    """Return each piece of the wall time but those of the wait for data, of which there is only what grew, in ns; and
+    of the time before it."""
+    parts, wall, startup, loop = facts.parts, facts.parts.wall_ns, facts.startup, facts.own_loop
+    shapes, memory, foreign = facts.shape_churn, facts.memory_pressure, foreign_kernels(facts)
+    held = None if facts.device_state is None else facts.device_state.throttled
+    # What grew as the run went on, of each part.
+    computed, fetched, copied, synced, host, outside = (grown_ns(facts, part) for part in PARTS)
+    untold = grown_ns(facts, UNTOLD)
     # A link at its full speed would save a part of the copies.
-    slow, parts = degraded_link(facts), facts.parts
+    slow = degraded_link(facts)
     link = 0.0 if slow is None or facts.pinned is None else parts.copy_ns * (1 - slow.share)
-    pieces: dict[Piece, float] = {Piece.LINK: link, Piece.GROWING: grown_ns(facts, "input")}
-    for piece, part, ns in (
-        (Piece.COPYING, "copy", parts.copy_ns - link),
-        (Piece.SYNC, "sync", float(parts.sync_ns)),
-        (Piece.BOUNDARY, "boundary", float(parts.boundary_ns)),
-    ):
-        grown, pieces[piece] = _take(ns, grown_ns(facts, part))
-        pieces[Piece.GROWING] += grown
-    for piece, ns in (*computing(facts).items(), *behind_the_host(facts).items()):
-        pieces[piece] = pieces.get(piece, 0.0) + ns
+    # The device idles within the steps' computation by the driver's utilisation, which is coarse.
+    idle, others = 0.0, 0.0 if facts.gil is None else facts.gil.others_busy
+    coarse = DEVICE.utilisation_below if facts.window.looked_at == 1 else DEVICE.utilisation_far_below
+    below = parts.share("compute") - facts.sampled.utilisation_pct / 100
+    if facts.device_kind != "cpu" and foreign is None and below >= coarse:
+        idle = below
+    launching = facts.running >= DEVICE.running and parts.share("sync") <= DEVICE.sync
+    # Between two launches other threads hold the lock for at most what they ran.
+    holding = not launching and others >= DEVICE.holding
+    # What is claimed of each part, one after the other: ns, and a share of what those before left.
+    claims: dict[str, tuple[tuple[Piece, float, float], ...]] = {
+        "copy": ((Piece.LINK, link, 0), (Piece.GROWING, copied, 0), (Piece.COPYING, 0, 1)),
+        "sync": ((Piece.GROWING, synced, 0), (Piece.SYNC, 0, 1)),
+        "boundary": ((Piece.GROWING, outside, 0), (Piece.BOUNDARY, 0, 1)),
+        "compute": (
+            (Piece.SHAPES, 0.0 if shapes is None else shapes.compute_ns, 0),
+            (Piece.MEMORY, 0.0 if memory is None else memory.compute_ns, 0),
+            (Piece.GROWING, computed + untold, 0),
+            (Piece.LAUNCHES, idle * wall if launching else 0.0, 0),
+            (Piece.GIL, min(idle, others) * wall if holding else 0.0, 0),
+            (Piece.CONTENDED, 0, 0.0 if foreign is None else foreign.density),
+            (Piece.THROTTLED, 0, 0.0 if held is None else held.lost),
+        ),
+        "host": (
+            (Piece.SHAPES, 0.0 if shapes is None else shapes.host_ns, 0),
+            (Piece.MEMORY, 0.0 if memory is None else memory.host_ns, 0),
+            (Piece.GARBAGE, parts.garbage_ns, 0),
+            (Piece.GIL, parts.gil_ns, 0),
+            (Piece.STAGE, 0.0 if facts.staging is None else facts.staging.ns, 0),
+            (Piece.GROWING, host, 0),
+            (Piece.LOOP, 0, 1),
+        ),
+    }
+    pieces = {} if startup is None else {Piece.BEFORE: float(sum(startup.own_ns.values()))}
+    pieces[Piece.GROWING] = fetched
+    for part, claimed in claims.items():
+        left = float(getattr(parts, f"{part}_ns"))
+        for piece, ns, share in claimed:
+            taken = min(left, max(0.0, ns + share * left))
+            pieces[piece], left = pieces.get(piece, 0.0) + taken, left - taken
+    # Of the time that no clock tells apart, as stacks tell.
+    for piece, kind in ((Piece.OWN_MAKING, MAKING), (Piece.OWN_EVALUATING, EVALUATING)):
+        if loop is not None:
+            pieces[piece] = max(0.0, own_ns(facts, loop, kind) - (untold if kind == loop.grows else 0.0))
     return pieces
 
 
@@ -66,52 +105,6 @@ def grown_ns(facts: Facts, part: str) -> float:
     """Return what a part takes beyond its level at the beginning of the run, where it grows by itself, ns."""
     found = growing(facts.trends).get(part)
     return 0.0 if found is None else found.value
-
-
-def computing(facts: Facts) -> dict[Piece, float]:
-    """Divide the computing time, ns."""
-    shapes, memory, foreign = facts.shape_churn, facts.memory_pressure, foreign_kernels(facts)
-    held = None if facts.device_state is None else facts.device_state.throttled
-    pieces, left, wall = {}, float(facts.parts.compute_ns), facts.parts.wall_ns
-    pieces[Piece.SHAPES], left = _take(left, 0.0 if shapes is None else shapes.compute_ns)
-    pieces[Piece.MEMORY], left = _take(left, 0.0 if memory is None else memory.compute_ns)
-    pieces[Piece.GROWING], left = _take(left, grown_ns(facts, "compute") + grown_ns(facts, UNTOLD))
-    idle, others = _idle_within(facts), 0.0 if facts.gil is None else facts.gil.others_busy
-    launching = facts.running >= DEVICE.running and facts.parts.share("sync") <= DEVICE.sync
-    pieces[Piece.LAUNCHES], left = _take(left, idle * wall if launching else 0.0)
-    # Between two launches other threads hold the lock for at most what they ran.
-    holding = not launching and others >= DEVICE.holding
-    pieces[Piece.GIL], left = _take(left, min(idle, others) * wall if holding else 0.0)
-    pieces[Piece.CONTENDED], left = _take(left, 0.0 if foreign is None else left * foreign.density)
-    pieces[Piece.THROTTLED], left = _take(left, left * (0.0 if held is None else held.lost))
-    return pieces
-
-
-def behind_the_host(facts: Facts) -> dict[Piece, float]:
-    """Divide the time behind the host, ns; the pieces sum to it."""
-    shapes, memory = facts.shape_churn, facts.memory_pressure
-    pieces, left = {}, float(facts.parts.host_ns)
-    for piece, ns in (
-        (Piece.SHAPES, 0.0 if shapes is None else shapes.host_ns),
-        (Piece.MEMORY, 0.0 if memory is None else memory.host_ns),
-        (Piece.GARBAGE, facts.parts.garbage_ns),
-        (Piece.GIL, facts.parts.gil_ns),
-        (Piece.STAGE, 0.0 if facts.staging is None else facts.staging.ns),
-        (Piece.GROWING, grown_ns(facts, "host")),
-    ):
-        pieces[piece], left = _take(left, ns)
-    return pieces | {Piece.LOOP: left}
-
-
-def own_pieces(facts: Facts) -> dict[Piece, float]:
-    """Return what of the time that no clock tells apart goes to making batches, and to evaluating,
-    ns, but for what grew as the run went on; nothing where stacks do not tell."""
-    loop, pieces = facts.own_loop, {}
-    for piece, kind in ((Piece.OWN_MAKING, MAKING), (Piece.OWN_EVALUATING, EVALUATING)):
-        if loop is not None:
-            grown = grown_ns(facts, UNTOLD) if kind == loop.grows else 0.0
-            pieces[piece] = max(0.0, own_ns(facts, loop, kind) - grown)
-    return pieces
 
 
 def own_ns(facts: Facts, loop: OwnLoop, kind: str) -> float:
@@ -124,9 +117,9 @@ def degraded_link(facts: Facts) -> PcieLink | None:
     found = None if facts.device_state is None else facts.device_state.link
     if found is None or 1 - found.share < DEVICE.link_loss:
         return None
-    # Idle devices turn their link down.
+    # Idle devices turn their link down; those mostly in use must have shown its full speed.
     in_use = facts.parts.share("compute") + facts.parts.share("copy")
-    return found if found.loaded or in_use >= DEVICE.in_use else None
+    return found if found.loaded or in_use >= MOSTLY else None
 
 
 def foreign_kernels(facts: Facts) -> ForeignKernels | None:
@@ -142,21 +135,6 @@ def foreign_kernels(facts: Facts) -> ForeignKernels | None:
     if not facts.sampled.gpu_processes > own:
         return None
     return foreign_kernels_of(facts.window, facts.parts, state.utilisation)
-
-
-def _idle_within(facts: Facts) -> float:
-    """Return idling within the steps' computation by the driver's utilisation, of the wall time; 0
-    where that is not known, or too little to be told from how coarse it is."""
-    if facts.device_kind == "cpu" or foreign_kernels(facts) is not None:
-        return 0.0
-    below = facts.parts.share("compute") - facts.sampled.utilisation_pct / 100
-    coarse = DEVICE.utilisation_below if facts.window.looked_at == 1 else DEVICE.utilisation_far_below
-    return below if below >= coarse else 0.0
-
-
-def _take(left: float, claim: float) -> tuple[float, float]:
-    taken = min(left, max(0.0, claim))
-    return taken, left - taken
 
 
 # The exposed wait for data.
@@ -179,8 +157,17 @@ def waits_of(facts: Facts) -> Sequence[tuple[Piece, int]]:
     known += [(Piece.HANDED, handed_ns), (Piece.MAKING, making_ns)]
     whole = sum(ns for _, ns in known)
     stays = 1 - min(1.0, grown / whole) if whole else 1.0
-    sampling = Piece.SAMPLING, waits.sampling_ns - drawn_ns
-    return [sampling, *_epochs(facts), *((piece, round(stays * ns)) for piece, ns in known)]
+    # The beginnings of epochs: starting workers, and filling the pipeline. When the first batch was taken up is not
+    # always known: then only that workers were started each time.
+    starting, filling = waits.starting_ns, waits.filling_ns
+    if not restarts(facts):
+        starting, filling = 0, starting + filling
+    elif (not starting and waits.told == 0) or not counts(facts, filling):
+        starting, filling = starting + filling, 0
+    elif not counts(facts, starting):
+        starting, filling = 0, starting + filling
+    begins = [(Piece.SAMPLING, waits.sampling_ns - drawn_ns), (Piece.STARTING, starting), (Piece.FILLING, filling)]
+    return [*begins, *((piece, round(stays * ns)) for piece, ns in known)]
 
 
 def counts(facts: Facts, ns: int) -> bool:
@@ -210,19 +197,6 @@ def restarts(facts: Facts) -> bool:
     if not facts.set_workers or waits.epochs < 2:
         return False
     return facts.persistent_workers is False if waits.iterators is None else waits.iterators > 1
-
-
-def _epochs(facts: Facts) -> list[tuple[Piece, int]]:
-    """Return what the beginnings of epochs cost: starting workers, and filling the pipeline."""
-    starting, filling = facts.waits.starting_ns, facts.waits.filling_ns
-    if not restarts(facts):
-        return [(Piece.FILLING, starting + filling)]
-    # When the first batch was taken up is not always known: then only that workers were started each time.
-    if (not starting and facts.waits.told == 0) or not counts(facts, filling):
-        return [(Piece.STARTING, starting + filling)]
-    if not counts(facts, starting):
-        return [(Piece.FILLING, starting + filling)]
-    return [(Piece.STARTING, starting), (Piece.FILLING, filling)]
 
 
 def is_handed(facts: Facts) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..run.facts import Facts
@@ -19,7 +18,7 @@ from ..where.remedies import STARTING
 from ..where.selection import WORTH_A_LINE, Lines, grows_most
 from .claim import Claim, Piece, cause
 from .finding import Evidence, Next
-from .input_batches import PERSISTENT, persistence
+from .input_batches import KEEP_WORKERS, PERSISTENCE, PERSISTENT
 from .input_supply import serial
 from .pieces import own_ns, restarts
 from .windows import of_validation
@@ -194,11 +193,12 @@ def slowing(claim: Claim) -> None:
     )
     for trend, by in grown:
         name, whole, loop = _GROWING[trend.part][0], _whole_ns(facts, trend.part), _loop_told_apart(facts, trend.part)
+        growth = f"Growth of {name} in 1,000 steps"
         claim.shows(
             Evidence(f"{name.capitalize()}, first fifth", trend.first_ms, f"ms {where}"),
             Evidence(f"{name.capitalize()}, last fifth", trend.last_ms, f"ms {where}", f"{trend.first_ms:.1f} ms"),
-            Evidence(f"Growth of {name} in 1,000 steps", trend.slope.value, "ms", "near 0 ms"),
-            Evidence(f"Growth of {name} in 1,000 steps, lower bound", trend.slope.low, "ms", "below 0 ms"),
+            Evidence(growth, trend.slope.value, "ms", "near 0 ms"),
+            Evidence(f"{growth}, lower bound", trend.slope.low, "ms", "below 0 ms"),
         )
         share, of = 100 * by.value / whole if whole else None, name if loop is None else loop.grows
         claim.shows(Evidence(f"Growth as a share of {of}", share, "%", "near 0 %"))
@@ -210,23 +210,20 @@ def slowing(claim: Claim) -> None:
         least, likely = 0.5 * by.low / by.high, 0.9 * by.value / by.high
         claim.advise(change, "bound", min(by.high, 0.99 * facts.parts.wall_ns), least=least, likely=likely)
     if memory is not None:
+        what = "Memory of the training's processes"
         claim.shows(
-            Evidence("Memory of the training's processes, first fifth", memory[0], "bytes"),
-            Evidence("Memory of the training's processes, last fifth", memory[1], "bytes", "about the same"),
+            Evidence(f"{what}, first fifth", memory[0], "bytes"),
+            Evidence(f"{what}, last fifth", memory[1], "bytes", "about the same"),
         )
 
 
-def leads(facts: Facts) -> bool:
-    """Return whether growth is most of the time of the part that grows most, so that it says more
-    than that part's cause."""
+def before_growth(facts: Facts) -> str:
+    """Return how codes of causes begin that come before growth, as they explain the part that grows most; nothing where
+    growth is most of that part's time, so that it says more."""
     part = grows_most(facts)
-    return part is not None and growing(facts.trends)[part].value > MOSTLY * _whole_ns(facts, part)
-
-
-def kin_of_growth(facts: Facts) -> str:
-    """Return how codes of other causes begin that explain the part that grows most; nothing where none does."""
-    part = grows_most(facts)
-    return "" if part is None else _GROWING[part][2]
+    if part is None or growing(facts.trends)[part].value > MOSTLY * _whole_ns(facts, part):
+        return ""
+    return _GROWING[part][2]
 
 
 def _whole_ns(facts: Facts, part: str) -> float:
@@ -266,8 +263,7 @@ _OUTSIDE_PARTS = {
     ),
     "ending": (
         "at the ends of epochs, where workers that live for one epoch are stopped",
-        "Set `persistent_workers=True` in a DataLoader that is created once, before the loop over epochs; what remains "
-        "of this time is the program's own",
+        f"{KEEP_WORKERS}; what remains of this time is the program's own",
         "settings",
         0.7,
     ),
@@ -309,30 +305,8 @@ def boundary(claim: Claim) -> None:
     claim.says(
         f"{claim.percent()} of the time is spent outside the steps{mostly or ': validation, checkpoints, hooks'}.", 0.9
     )
-    claim.shows(Evidence("Time outside the steps", claim.pct(), "%"))
-    _shows_outside(claim, outside, parts)
-    claim.advice += _outside_changes(claim, outside, parts, largest)
-
-
-def _outside_parts(facts: Facts, outside: Outside) -> dict[str, float]:
-    """Divide the time outside the steps, ns."""
-    whole, evaluation = float(facts.parts.boundary_ns), outside.evaluation
-    waiting = 0.0 if evaluation is None else min(whole, evaluation.waited_ns)
-    evaluating = 0.0 if evaluation is None else min(whole - waiting, evaluation.ns - evaluation.waited_ns)
-    saving = min(whole - waiting - evaluating, float(outside.saving_ns))
-    left, ending = whole - waiting - evaluating - saving, 0.0
-    # What nothing else explains at the ends of epochs is the joining of workers that live for one epoch, in the fetch
-    # that finds the epoch at its end; what takes longer is something of the program's own.
-    ends = outside.epochs_ended and outside.epochs_ending_ns <= RUN.longest_ending_ns * outside.epochs_ended
-    if ends and restarts(facts) and facts.persistent_workers is False:
-        ending = min(left, float(outside.epochs_ending_ns))
-        ending *= ending >= RUN.ending * facts.parts.wall_ns
-    return {"waiting": waiting, "evaluating": evaluating, "saving": saving, "ending": ending, "rest": left - ending}
-
-
-def _shows_outside(claim: Claim, outside: Outside, parts: dict[str, float]) -> None:
-    evaluation = outside.evaluation
     claim.shows(
+        Evidence("Time outside the steps", claim.pct(), "%"),
         Evidence("Stretches outside the steps", outside.stretches),
         Evidence("Longest of these stretches", outside.longest_ns / 1e9, "s"),
     )
@@ -359,14 +333,30 @@ def _shows_outside(claim: Claim, outside: Outside, parts: dict[str, float]) -> N
             Evidence("Ends of epochs explained by stopping workers", share, "%", "near 0 %"),
             Evidence("Ends of epochs", outside.epochs_ended),
             Evidence("Workers stopped at each end", claim.facts.set_workers),
-            Evidence("persistent_workers", persistence(claim.facts), "", "on"),
+            Evidence("persistent_workers", PERSISTENCE[claim.facts.persistent_workers], "", "on"),
         )
-    for what, share in outside.named:
-        if not outside.saves or "phase" in what:
-            claim.shows(Evidence(f"Part of it: {what}", 100 * share, "%"))
+    named = [(what, share) for what, share in outside.named if not outside.saves or "phase" in what]
+    claim.shows(*(Evidence(f"Part of it: {what}", 100 * share, "%") for what, share in named))
+    _advise_outside(claim, outside, parts, largest)
 
 
-def _outside_changes(claim: Claim, outside: Outside, parts: dict[str, float], largest: str) -> Iterator[Next]:
+def _outside_parts(facts: Facts, outside: Outside) -> dict[str, float]:
+    """Divide the time outside the steps, ns."""
+    whole, evaluation = float(facts.parts.boundary_ns), outside.evaluation
+    waiting = 0.0 if evaluation is None else min(whole, evaluation.waited_ns)
+    evaluating = 0.0 if evaluation is None else min(whole - waiting, evaluation.ns - evaluation.waited_ns)
+    saving = min(whole - waiting - evaluating, float(outside.saving_ns))
+    left, ending = whole - waiting - evaluating - saving, 0.0
+    # What nothing else explains at the ends of epochs is the joining of workers that live for one epoch, in the fetch
+    # that finds the epoch at its end; what takes longer is something of the program's own.
+    ends = outside.epochs_ended and outside.epochs_ending_ns <= RUN.longest_ending_ns * outside.epochs_ended
+    if ends and restarts(facts) and facts.persistent_workers is False:
+        ending = min(left, float(outside.epochs_ending_ns))
+        ending *= ending >= RUN.ending * facts.parts.wall_ns
+    return {"waiting": waiting, "evaluating": evaluating, "saving": saving, "ending": ending, "rest": left - ending}
+
+
+def _advise_outside(claim: Claim, outside: Outside, parts: dict[str, float], largest: str) -> None:
     least = {"ending": 1.0, largest: 0.0}
     named = (name for name in parts if parts[name] >= least.get(name, RUN.named * claim.ns))
     names = sorted(named, key=lambda name: -parts[name])
@@ -375,31 +365,25 @@ def _outside_changes(claim: Claim, outside: Outside, parts: dict[str, float], la
         names.sort(key=lambda name: name == "waiting")
     if largest == "waiting" and "evaluating" not in names:
         names.append("evaluating")
+    evaluation, lacking, training = outside.evaluation, claim.validation, claim.facts.set_workers
     for name in names:
         if name != "waiting":
             _, change, kind, likely = _OUTSIDE_PARTS[name]
             ns = parts["waiting"] + parts["evaluating"] if name == "evaluating" else parts[name]
-            settings = PERSISTENT if name == "ending" else None
-            yield claim.removing(change, kind, ns, likely=likely, settings=settings)
-        elif (lacking := _validation_waits(claim, outside, parts[name])) is not None:
-            yield lacking
-
-
-def _validation_waits(claim: Claim, outside: Outside, ns: float) -> Next | None:
-    """Propose what the validation's loader lacks; `None` where it has all that the training's has."""
-    evaluation, verdict, training = outside.evaluation, claim.validation, claim.facts.set_workers
-    if evaluation is not None and evaluation.started_once:
-        return Next("Record more passes of validation: the one start of its workers then weighs less")
-    if verdict is not None and evaluation is not None:
-        best = verdict.next[0]
-        known = best.speedup is not None and not best.speedup.to_try
-        if best.speedup is not None and known:
-            ns = min(ns, evaluation.ns * (1 - 1 / best.speedup.value))
-        return claim.removing(of_validation(verdict), best.kind, ns, likely=0.9 if known else 0.6)
-    if evaluation is not None and evaluation.workers and training is not None and evaluation.workers >= training:
-        return None
-    change = "Give the validation loader what the training's has: workers, prefetching, pinned memory"
-    return claim.removing(change, "workers", ns, likely=0.6)
+            claim.advise(change, kind, ns, likely=likely, settings=PERSISTENT if name == "ending" else None)
+        elif evaluation is not None and evaluation.started_once:
+            more = "Record more passes of validation: the one start of its workers then weighs less"
+            claim.advice.append(Next(more))
+        elif evaluation is not None and lacking is not None:
+            best, ns = lacking.next[0], parts[name]
+            known = best.speedup is not None and not best.speedup.to_try
+            if best.speedup is not None and known:
+                ns = min(ns, evaluation.ns * (1 - 1 / best.speedup.value))
+            claim.advise(of_validation(lacking), best.kind, ns, likely=0.9 if known else 0.6)
+        elif not (evaluation and evaluation.workers and training is not None and evaluation.workers >= training):
+            # Where it has all that the training's has, nobody can say.
+            change = "Give the validation loader what the training's has: workers, prefetching, pinned memory"
+            claim.advise(change, "workers", parts[name], likely=0.6)
 
 
 # A loop without a loader, by its stack samples.

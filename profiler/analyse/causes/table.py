@@ -7,6 +7,8 @@ docs/causes, the benchmark of diagnosis) is held to these codes.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from . import host_and_device as host
 from . import input_batches as batches
 from . import input_supply as supply
@@ -14,7 +16,7 @@ from . import run
 from .claim import Claim, Piece, Rule
 from .finding import Finding
 
-_MADE_FOR_NOTHING = batches.memory, batches.wasted, batches.crowding
+_MADE_FOR_NOTHING = batches.memory, batches.wasted
 _BY_WHEN_IT_HAPPENS = (
     *(batches.sampler, supply.serial, batches.worker_restart, supply.exclusive, batches.pipeline_fill),
     *(supply.storage, batches.straggler),
@@ -54,5 +56,6 @@ def explained(piece: Piece, claim: Claim) -> Finding | None:
     does, or the claim is empty."""
     if claim.ns <= 0:
         return None
+    claim = replace(claim, piece=piece)
     asked = (rule(claim) for rule in ORDER if piece in rule.claims)
     return next((found for found in asked if found is not None), None)

@@ -18,7 +18,7 @@ from ..run.resource_usage import BUDGET_USED
 from ..run.window import measured_or
 from ..shares import MOSTLY
 from ..where.stages import STAGES
-from .claim import Claim, as_next, by_settings, enough_workers
+from .claim import Claim, as_next, believed, enough_workers, replayed
 from .finding import LEAST_GAIN, Evidence, Next
 
 
@@ -35,10 +35,6 @@ class InputThresholds:
     loader_cpu_pct: float = 80.0
     """CPU time and reading, share of preparing batches, below which a loader whose waiting for a
     CPU was not measured is guessed to wait for one."""
-    waiting_pct: float = 50.0
-    """Waiting for neither a CPU nor reads, share of preparing batches, from which it needs more hands."""
-    ready: float = 0.5
-    """Batches ready on average, of those it can hold, from which a loader keeps up."""
     handover_ms: float = 1.0
     """Time to prepare a batch below which handing it over would take as long."""
     nearly_as_long: float = 4
@@ -58,11 +54,7 @@ class InputThresholds:
     """The same over the CPU time of the threads that prepare batches."""
     oversubscribed: float = 1.5
     """Workers for each CPU that they may use, from which they are too many."""
-    thread_queued: float = 0.5
-    """Waiting of the training's thread for a CPU, as a share of the wait for finished batches."""
     # Reads.
-    cold: float = 0.5
-    """Share of the bytes read that come from storage, from which the cache is cold."""
     small_read_bytes: float = 256 * 1024
     """Bytes read for a sample below which it is a small read."""
     slow_bytes_per_s: float = 50e6
@@ -78,8 +70,6 @@ class InputThresholds:
     """Bytes of a batch from which moving them is what costs."""
     pickled_bytes: float = 100_000
     """Bytes of a batch from which it matters whether it is pickled."""
-    pickled: float = 0.5
-    """Bytes through the pipe for each byte of a batch, from which it is pickled."""
     cheap_sent_bytes: float = 4096
     """Bytes through the pipe for a batch up to which that takes less than a millisecond."""
     moved_bytes_per_s: float = 1e9
@@ -114,10 +104,15 @@ ENOUGH_WORKERS = (
 )
 
 
+def prefetching(ahead: int | None, now: int) -> str:
+    """Return the advice to prefetch more batches, in words."""
+    return f"Set `prefetch_factor={ahead}` instead of {now} to prefetch more batches"
+
+
 def is_pickled(loader: LoaderStats) -> bool:
     """Return whether batches go through the pipe, and are no small matter."""
     sent, nbytes = loader.sent_bytes_per_batch, loader.mean_batch_bytes
-    return sent >= INPUT.pickled * nbytes and nbytes >= INPUT.pickled_bytes
+    return sent >= MOSTLY * nbytes and nbytes >= INPUT.pickled_bytes
 
 
 @dataclass(frozen=True)
@@ -167,7 +162,7 @@ class Wait(Claim):
     def keeps_up(self) -> bool:
         """Whether batches are ready, on average, and the workers have time to spare."""
         capacity = self.loader.queue_capacity
-        return not self.workers_busy and capacity > 0 and self["queue_ready_mean"] >= max(1.0, INPUT.ready * capacity)
+        return not self.workers_busy and capacity > 0 and self["queue_ready_mean"] >= max(1.0, MOSTLY * capacity)
 
     @property
     def behind(self) -> bool:
@@ -195,16 +190,6 @@ class Wait(Claim):
         most = INPUT.budget_used if self.starved else BUDGET_USED
         # A training on the processor uses it up whatever its loader does.
         return used >= most * self["cpu_budget"] and not (self.on_cpu and self.says_nothing)
-
-    @property
-    def few_cpus_left(self) -> bool:
-        """Whether this job leaves less than one of the CPUs that it may use."""
-        return self["cpu_budget"] - self["cpus_used"] < 1
-
-    @property
-    def others_use_more(self) -> bool:
-        """Whether other programs use more of the machine's CPUs than this job."""
-        return self["foreign_cpus"] > self["cpus_used"]
 
     @property
     def queues(self) -> bool:
@@ -239,7 +224,7 @@ class Wait(Claim):
     def waits_mostly(self) -> bool:
         """Whether the loader mostly waits, for neither a CPU nor reads. Not on an accelerator with
         the CPUs used up: there it is for other threads of the loader."""
-        waits = self.loader.waiting_pct >= INPUT.waiting_pct
+        waits = self.loader.waiting_pct >= 100 * MOSTLY
         return waits and (self.on_cpu or not self.cpu_used)
 
     @property
@@ -255,10 +240,8 @@ class Wait(Claim):
         `None` where there is none, or it does not even say of the recorded settings what they did.
         `persistent`: also workers that persist, where those of the run do not.
         """
-        facts, advice = self.facts, self.facts.advice
-        if advice is None or not facts.samples_known or self.share < LEAST_GAIN:
-            return None
-        if not advice.agrees(facts.samples * 1e9 / (facts.parts.wall_ns - facts.parts.boundary_ns)):
+        advice = believed(self.facts)
+        if advice is None or self.share < LEAST_GAIN:
             return None
         now = advice.workload.settings.persistent_workers
         return advice.cheapest(
@@ -291,7 +274,8 @@ class Wait(Claim):
         return Wanted(max(now, enough_workers(loader.work_ms_per_batch, self.pace_ms, most)), "")
 
     def workers_setting(self, wanted: Wanted) -> str:
-        """Return the advice to set so many workers, and where they are more than the CPUs, why that is right."""
+        """Return the advice to set so many workers; where they are more than the CPUs and mostly wait, why that is
+        right."""
         more = wanted.workers > 1 and wanted.workers > self["cpu_budget"] and self._cpus_of_a_worker <= MOSTLY
         why = " (more than CPUs, since they mostly wait)" if more else ""
         return f"Set `num_workers={wanted.workers}{wanted.besides}`{why}"
@@ -323,7 +307,7 @@ class Wait(Claim):
         """Predict settings that the run was replayed with, and name what holds the training up then."""
         facts, advice = self.facts, self.facts.advice
         assert advice is not None
-        speedup = by_settings(facts, said)
+        speedup = replayed(facts, said)
         told = facts.exclusion
         # Workers that wait may do so each by itself, so that more of them wait for more at a time: batches take no
         # longer beside more of them, or they sleep. One server, disk or lock may serve them one after the other.
@@ -334,7 +318,7 @@ class Wait(Claim):
         if said.settings.num_workers > max(1, facts.set_workers or 0) and not helps:
             # From none to one nothing has to be done at a time but making and computing: so much is gained in any case.
             one = None if facts.set_workers else advice.cheapest(lambda each: each.num_workers == 1)
-            surely = 1.0 if one is None else by_settings(facts, one).low
+            surely = 1.0 if one is None else replayed(facts, one).low
             sure = surely > 1 + LEAST_GAIN
             speedup = replace(speedup, low=min(speedup.low, surely)) if sure else speedup.maybe_none()
         change = f"{change} (next limit: {BINDS[said.binding]}){instead}"
@@ -365,8 +349,8 @@ class Wait(Claim):
     def waiting(self) -> tuple[Evidence, ...]:
         """How much of preparing a sample is waiting, where that is most of it."""
         waiting, what = self.loader.waiting_pct, "Waiting for neither CPU nor reads, share of preparing a sample"
-        shows = Evidence(what, waiting, "%", f"below {INPUT.waiting_pct:.0f} %")
-        return (shows,) if waiting >= INPUT.waiting_pct else ()
+        shows = Evidence(what, waiting, "%", f"below {100 * MOSTLY:.0f} %")
+        return (shows,) if waiting >= 100 * MOSTLY else ()
 
     @property
     def costliest(self) -> tuple[str, float] | None:

@@ -6,7 +6,7 @@ The ranks that the others wait for, what they were late for, and what to do abou
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -69,23 +69,9 @@ _LATE_FOR = {
 """Part → what a rank is late for in words, what to change."""
 
 
-@dataclass(frozen=True)
-class Straggler:
-    """One rank, or several that are late alike."""
-
-    ranks: tuple[int, ...]
-    cost_ns: float
-    """How much shorter a round would be without their lateness."""
-    late_ns: float
-    """How much later than the other ranks they arrive on average."""
-    last_share: float
-    """Share of the rounds in which one of them arrived last."""
-    others_wait_ns: float
-    """How long each of the others waits a round."""
-
-
-def straggler_of(lateness: Lateness) -> Straggler | None:
-    """The ranks that are later than all others on average, beyond chance; `None` where they are late in turn."""
+def waited_for(lateness: Lateness) -> tuple[int, ...]:
+    """The ranks that are later than all others on average, beyond chance: one, or several that are late alike; none
+    where they are late in turn."""
     order = np.argsort(-lateness.mean_ns, kind="stable")
     behind = lateness.behind_ns[order]
     # Without the first n of the order, the last of the others decides.
@@ -93,7 +79,7 @@ def straggler_of(lateness: Lateness) -> Straggler | None:
     cost = (last_without[0] - last_without).mean(axis=1)
     most = len(order) // 2
     if cost[most] <= 0:
-        return None
+        return ()
     # The fewest without whom nearly all is saved that any number of them would save.
     count = next(n for n in range(1, most + 1) if cost[n] >= NEARLY_ALL * cost[1 : most + 1].max())
     ahead_of_next = behind[:count].mean(axis=0) - behind[count]
@@ -103,57 +89,52 @@ def straggler_of(lateness: Lateness) -> Straggler | None:
     # With many ranks some rank is always late by chance.
     sigmas = math.sqrt(SIGMAS**2 + 2 * math.log(len(order) / 2))
     # Most of what they cost comes of being late on average; what is left may come of being late in turn.
-    if surplus < max(MOSTLY * float(cost[count]), sigmas * sure):
-        return None
-    others = behind[count:]
-    return Straggler(
-        tuple(sorted(lateness.ranks[n] for n in order[:count])),
-        float(cost[count]),
-        float(behind[:count].mean() - np.median(others.mean(axis=1))),
-        float((behind[:count].max(axis=0) >= last_without[0]).mean()),
-        float((last_without[0] - others).mean()),
-    )
+    late = surplus >= max(MOSTLY * float(cost[count]), sigmas * sure)
+    return tuple(sorted(lateness.ranks[n] for n in order[:count])) if late else ()
 
 
 def finding_of(
-    straggler: Straggler, lateness: Lateness, members: Mapping[int, JobRank], samples_per_s: float | None
+    late: Sequence[int], lateness: Lateness, members: Mapping[int, JobRank], samples_per_s: float
 ) -> Finding:
-    """`rank.straggler`, with the cause of the rank's own diagnosis. `samples_per_s`: of the whole job."""
+    """`rank.straggler`, with the cause of the diagnosis of the late ranks' first. `samples_per_s`: of the whole job."""
     facts = {rank: member.facts for rank, member in members.items() if member.facts is not None}
-    share = min(0.99, straggler.cost_ns / lateness.round_ns)
-    who = listed(straggler.ranks)
-    one = len(straggler.ranks) == 1
-    part, own_ms, others_ms = _waited_for(straggler, lateness, facts)
+    behind, others = (lateness.behind_ns[np.isin(lateness.ranks, late) == of_late] for of_late in (True, False))
+    last = lateness.last_ns
+    # A round would be so much shorter without their lateness.
+    share = min(0.99, float((last - others.max(axis=0)).mean()) / lateness.round_ns)
+    late_ms = float(behind.mean() - np.median(others.mean(axis=1))) / 1e6
+    others_wait_ms = float((last - others).mean()) / 1e6
+    who, one = listed(late), len(late) == 1
+    part, own_ms, others_ms, on_cpu_ms = _late_for(late, late_ms, lateness, facts)
     reason, change = _LATE_FOR[part]
     found = {rank: members[rank].analysis.findings for rank in facts}
-    cause = next((f for f in found[straggler.ranks[0]] if f.cause and part == _part(f.cause)), None)
-    where = sorted({host for rank in straggler.ranks if (host := members[rank].process.host)})
-    on_cpu = any(f.device_kind == "cpu" for f in facts.values())
-    most = None if samples_per_s is None or on_cpu else samples_per_s / (1 - share)
+    own_causes = ((f, f.cause) for f in found[late[0]] if f.cause)
+    explains = (f for f, code in own_causes if part == (_PART_OF.get(code) or _PART_OF.get(code.split(".")[0])))
+    cause = next(explains, None)
+    where = sorted({host for rank in late if (host := members[rank].process.host)})
+    most = None if any(f.device_kind == "cpu" for f in facts.values()) else samples_per_s / (1 - share)
     changes = [n.change for n in cause.next] if cause else []
     # What is wrong on the other ranks as well does not make this one late.
     alike = cause is not None and all(cause.cause in {f.cause for f in each} for each in found.values())
     changes.insert(0 if alike else len(changes), change)
     own = [Evidence("Its own cause", cause.cause), *cause.evidence] if cause else []
     if part == "pause":
-        on_cpu_ms = _on_cpu_ms(straggler, facts)
         own.insert(0, Evidence("Its thread on a CPU", on_cpu_ms, "ms per step", "as long as it computes"))
+    came_last, by_chance = float((behind.max(axis=0) >= last).mean()), len(late) / len(lateness.ranks)
     return Finding(
         "rank.straggler",
-        f"The other ranks wait {straggler.others_wait_ns / 1e6:.1f} ms per step for {who}, {100 * share:.0f} % of the "
+        f"The other ranks wait {others_wait_ms:.1f} ms per step for {who}, {100 * share:.0f} % of the "
         f"time. {'It is' if one else 'They are'} late because of {reason}{f' ({cause.cause})' if cause else ''}.",
         share,
         0.9 if part not in ("compute", "pause") else 0.7,
         (
             Evidence("Waited for", who),
             Evidence("Host", ", ".join(where) or None),
-            Evidence("Later than the others", straggler.late_ns / 1e6, "ms per step", "near 0 ms"),
-            Evidence("Wait of the others", straggler.others_wait_ns / 1e6, "ms per step", "near 0 ms"),
+            Evidence("Later than the others", late_ms, "ms per step", "near 0 ms"),
+            Evidence("Wait of the others", others_wait_ms, "ms per step", "near 0 ms"),
             Evidence(
                 f"Steps in which {'it' if one else 'one of them'} came last",
-                100 * straggler.last_share,
-                "%",
-                f"{100 * len(straggler.ranks) / len(lateness.ranks):.0f} %",
+                *(100 * came_last, "%", f"{100 * by_chance:.0f} %"),
             ),
             Evidence(f"Time for {reason}", own_ms, "ms per step", f"{others_ms:.1f} ms on the others"),
             *own,
@@ -162,41 +143,37 @@ def finding_of(
     )
 
 
-def _medians(straggler: Straggler, values: Mapping[int, float]) -> tuple[float, float]:
-    """(median over the late ranks, over the others) by rank; NaN where none of them was measured."""
-    late, others = (
-        median_of_known(value for rank, value in values.items() if (rank in straggler.ranks) == of_late)
-        for of_late in (True, False)
-    )
-    return or_nan(late), or_nan(others)
-
-
-def _on_cpu_ms(straggler: Straggler, facts: Mapping[int, Facts]) -> float:
-    """CPU time a step of the thread that trains, the median over these ranks; NaN where it was not measured."""
-    return or_nan(median_of_known(mean_of(facts[rank].window.steps, "cpu_ns") / 1e6 for rank in straggler.ranks))
-
-
-def _waited_for(straggler: Straggler, lateness: Lateness, facts: Mapping[int, Facts]) -> tuple[str, float, float]:
-    """(the part that is larger on these ranks than on the others, ms a round there, ms a round on the others).
+def _late_for(
+    late: Sequence[int], late_ms: float, lateness: Lateness, facts: Mapping[int, Facts]
+) -> tuple[str, float, float, float]:
+    """(the part that is larger on these ranks than on the others, ms a round there, ms a round on the others, ms a step
+    that the thread that trains runs there, NaN where it was not measured). `late_ms`: how much later they arrive.
 
     Waiting for each other lies in the others' computing, so that part is only what nothing else explains.
     """
-    compared = {rank: facts[rank] for rank in lateness.ranks}
-    parts = {}
-    for part in WAITS:
-        amounts = {rank: of.parts.share(part) * lateness.round_ns / 1e6 for rank, of in compared.items()}
-        parts[part] = tuple(map(measured_or, _medians(straggler, amounts)))
+
+    def compared(read: Callable[[Facts], float]) -> tuple[float, float]:
+        """(median over the late ranks, over the others); NaN where none of them was measured."""
+        values = [(rank in late, read(facts[rank])) for rank in lateness.ranks]
+        there, here = (median_of_known(ms for is_late, ms in values if is_late == of_late) for of_late in (True, False))
+        return or_nan(there), or_nan(here)
+
+    def waits(part: str) -> tuple[float, float]:
+        there, here = compared(lambda of: of.parts.share(part) * lateness.round_ns / 1e6)
+        return measured_or(there), measured_or(here)
+
+    on_cpu_ms, _ = compared(lambda of: mean_of(of.window.steps, "cpu_ns") / 1e6)
+    parts = {part: waits(part) for part in WAITS}
     part = max(parts, key=lambda name: parts[name][0] - parts[name][1])
     own, others = parts[part]
-    late_ms = straggler.late_ns / 1e6
     explained = sum(max(0.0, there - here) for there, here in parts.values())
     if own - others >= MOSTLY * late_ms or late_ms - explained <= own - others:
-        return part, own, others
-    of_own, of_others = _medians(straggler, {rank: _computing_ms(of) for rank, of in compared.items()})
+        return part, own, others, on_cpu_ms
+    of_own, of_others = compared(_computing_ms)
     if math.isnan(of_own + of_others):
-        return "compute", late_ms - explained, 0.0
+        return "compute", late_ms - explained, 0.0, on_cpu_ms
     # CPU time is read off the whole step, so there was even less of it in this part.
-    return "pause" if _on_cpu_ms(straggler, facts) < MOSTLY * of_own else "compute", of_own, of_others
+    return "pause" if on_cpu_ms < MOSTLY * of_own else "compute", of_own, of_others, on_cpu_ms
 
 
 def _computing_ms(facts: Facts) -> float:
@@ -206,11 +183,6 @@ def _computing_ms(facts: Facts) -> float:
     if facts.device_kind != "cpu" or len(known) == 0:
         return math.nan
     return float(np.mean(known["backward_begin_ns"] - known["fetch_end_ns"])) / 1e6
-
-
-def _part(cause: str) -> str | None:
-    """The part of the time that a cause explains."""
-    return _PART_OF.get(cause) or _PART_OF.get(cause.split(".")[0])
 
 
 def exchange_of(info: Mapping[str, Any], facts: Facts, samples_per_s: float) -> Finding | None:
@@ -239,13 +211,10 @@ def exchange_of(info: Mapping[str, Any], facts: Facts, samples_per_s: float) -> 
             Evidence("Exchange", told["ms"], "ms per step, computed", "a small part of a step"),
             Evidence("Step", step_ms, "ms"),
         ),
-        tuple(
-            Next(change, None, samples_per_s, most)
-            for change in (
-                "Use a larger batch per rank: as many samples with fewer exchanges",
-                "Accumulate gradients over several batches before they are exchanged",
-                "Use a faster interconnect",
-            )
+        (
+            Next("Use a larger batch per rank: as many samples with fewer exchanges", None, samples_per_s, most),
+            Next("Accumulate gradients over several batches before they are exchanged", None, samples_per_s, most),
+            Next("Use a faster interconnect", None, samples_per_s, most),
         ),
     )
     return None if found.severity == "none" else found
@@ -287,8 +256,6 @@ class Job:
     waiting_share: float | None = None
     """Share of the time in which ranks wait for each other, averaged over them; part of what counts as computing.
     `None` where they could not be compared."""
-    straggler: Straggler | None = None
-    """`None` where no rank is waited for, or it costs too little to be worth a word."""
 
     @property
     def samples_per_s(self) -> float:
@@ -306,59 +273,30 @@ def job_of(members: Sequence[JobRank]) -> tuple[Job, Finding, list[Finding], lis
     facts = {rank: member.facts for rank, member in by_rank.items() if member.facts is not None}
     if not facts:
         return None
-    notes = _counts(members, facts)
-    lateness = None
+    late: Lateness | str = ""
     if len(facts) > 1:
         late = lateness_of(list(facts), list(facts.values()), [by_rank[rank].process.clock for rank in facts])
-        if isinstance(late, str):
-            notes.append(late)
-        else:
-            lateness = late
-            notes += _clock_notes(lateness, by_rank)
-    straggler = straggler_of(lateness) if lateness is not None else None
-    samples, wall_ns, steps = _throughput(facts, by_rank, lateness)
-    rate = samples * 1e9 / wall_ns
+    lateness = None if isinstance(late, str) else late
+    stragglers = () if lateness is None else waited_for(lateness)
     # Where none is waited for, the one that idles most: differences of less than a percent are none.
     idles = min(facts, key=lambda rank: (round(facts[rank].parts.share("compute"), 2), rank))
-    lead = straggler.ranks[0] if straggler is not None else idles
-    leading = by_rank[lead].analysis
-    findings = [_of_rank(each, lead, facts[lead], rate) for each in leading.findings]
-    verdict = _of_rank(leading.verdict, lead, facts[lead], rate)
-    if straggler is not None and lateness is not None:
-        found = finding_of(straggler, lateness, by_rank, rate)
-        if found.severity == "none":
-            straggler = None
+    lead = stragglers[0] if stragglers else idles
+    job = _throughput(facts, by_rank, lateness, lead)
+    rate, leading = job.samples_per_s, by_rank[lead].analysis
+    verdict, *findings = (_of_rank(f, lead, facts[lead], rate) for f in (leading.verdict, *leading.findings))
+    notes = _notes(members, facts, late, alike=not stragglers, on_time=verdict.cause == "none")
+    if stragglers and lateness is not None:
+        found = finding_of(stragglers, lateness, by_rank, rate)
         # That the rank is late says more than its largest cause, if that is mostly what it costs.
-        elif not findings or found.share >= MOSTLY * findings[0].share:
-            findings = [found, *findings]
-        else:
-            findings = sorted([*findings, found], key=lambda f: -f.gain)
-    elif lateness is not None:
-        notes += _in_turn(lateness)
-        if verdict.cause == "none" and all(each.device_kind == "cuda" for each in facts.values()):
-            notes.append(_SLOW_DEVICE)
+        first = not findings or found.share >= MOSTLY * findings[0].share
+        if found.severity != "none":
+            findings = [found, *findings] if first else sorted([*findings, found], key=lambda f: -f.gain)
     exchanged = exchange_of(by_rank[lead].process.info, facts[lead], rate)
     if exchanged is not None:
         findings.insert(0 if not findings or exchanged.gain > findings[0].gain else len(findings), exchanged)
     if findings and (verdict.cause is not None or verdict.share):
         verdict = findings[0]
-    job = Job(lead, tuple(facts), samples, wall_ns, steps[lead], straggler=straggler)
-    if lateness is not None:
-        late_ns, waits_ns = (map(float, each) for each in (lateness.late_ns, lateness.waits_ns))
-        job = replace(
-            job,
-            late_ns=dict(zip(lateness.ranks, late_ns, strict=True)),
-            waits_ns=dict(zip(lateness.ranks, waits_ns, strict=True)),
-            waiting_share=float(np.mean(lateness.waits_ns)) / lateness.round_ns,
-        )
     return job, verdict, findings if verdict.cause is not None else [], notes
-
-
-_SLOW_DEVICE = (
-    "A rank whose device computes longer than the others' would not show: it begins its steps on time, and the "
-    "others' wait for it lies within their computing. Check the devices' clocks (`nvidia-smi -q -d "
-    "CLOCK,PERFORMANCE`), or run each rank by itself."
-)
 
 
 def _of_rank(found: Finding, rank: int, facts: Facts, job_samples_per_s: float) -> Finding:
@@ -374,27 +312,37 @@ def _of_rank(found: Finding, rank: int, facts: Facts, job_samples_per_s: float) 
 
 
 def _throughput(
-    facts: Mapping[int, Facts], members: Mapping[int, JobRank], lateness: Lateness | None
-) -> tuple[int, int, dict[int, int]]:
-    """(samples of all ranks, wall time, steps of each): while all of them ran, or from the first to the last."""
-    ahead = _ahead_ns([members[rank] for rank in facts], lateness)
-    own = [(rank, f, a) for (rank, f), a in zip(facts.items(), ahead, strict=True)]
-    begins, ends = [f.window.begin_ns - a for _, f, a in own], [f.window.end_ns - a for _, f, a in own]
-    begin, end = max(begins), min(ends)
+    facts: Mapping[int, Facts], members: Mapping[int, JobRank], lateness: Lateness | None, lead: int
+) -> Job:
+    """The job while all of its ranks ran, or from the first to the last."""
+    # How far the clock of each is ahead of the first one's: as paired, else as the wall clocks say.
+    paired = {} if lateness is None else lateness.ahead_ns
+    of_clock = {members[rank].process.clock: int(ns) for rank, ns in paired.items()}
+    first, ahead = members[next(iter(facts))].process, {}
+    for rank, process in ((rank, members[rank].process) for rank in facts):
+        by_wall = 0 if process.wall_ns is None or first.wall_ns is None else first.wall_ns - process.wall_ns
+        unpaired = 0 if process.clock == first.clock else by_wall
+        of_first = of_clock.get(first.clock, 0)
+        ahead[rank] = of_clock[process.clock] - of_first if process.clock in of_clock else unpaired
+    begins = {rank: f.window.begin_ns - ahead[rank] for rank, f in facts.items()}
+    ends = {rank: f.window.end_ns - ahead[rank] for rank, f in facts.items()}
+    begin, end, window = max(begins.values()), min(ends.values()), facts[lead].window
     if end - begin < MOSTLY * max(f.window.wall_ns for f in facts.values()):
-        whole = {rank: f.window.count for rank, f in facts.items()}
-        return sum(f.samples for f in facts.values()), max(ends) - min(begins), whole
-    samples = round(sum(samples_within(f, begin + a, end + a) for _, f, a in own))
-    return samples, end - begin, {rank: _steps_within(f, begin + a, end + a) for rank, f, a in own}
-
-
-def _steps_within(facts: Facts, begin: int, end: int) -> int:
-    """Steps of a rank in [begin, end] of its own clock, about."""
-    window = facts.window
-    if (begin, end) == (window.begin_ns, window.end_ns):
-        return window.count
-    ends = _done_ns(window.steps)
-    return round(window.count * float(np.mean((ends > begin) & (ends <= end))))
+        samples, steps = sum(f.samples for f in facts.values()), window.count
+        begin, end = min(begins.values()), max(ends.values())
+    else:
+        samples = round(sum(samples_within(f, begin + ahead[rank], end + ahead[rank]) for rank, f in facts.items()))
+        done = _done_ns(window.steps) - ahead[lead]
+        whole = (begin, end) == (begins[lead], ends[lead])
+        steps = window.count if whole else round(window.count * float(np.mean((done > begin) & (done <= end))))
+    job = Job(lead, tuple(facts), samples, end - begin, steps)
+    if lateness is None:
+        return job
+    late_ns, waits_ns = (
+        dict(zip(lateness.ranks, map(float, each), strict=True)) for each in (lateness.late_ns, lateness.waits_ns)
+    )
+    waiting = float(np.mean(lateness.waits_ns)) / lateness.round_ns
+    return replace(job, late_ns=late_ns, waits_ns=waits_ns, waiting_share=waiting)
 
 
 def samples_within(facts: Facts, begin: int, end: int) -> float:
@@ -419,24 +367,14 @@ def _done_ns(steps: Records) -> Stamps:
     return np.where(steps["device_end_ns"] == NOT_MEASURED, steps["step_end_ns"], steps["device_end_ns"])
 
 
-def _ahead_ns(members: Sequence[JobRank], lateness: Lateness | None) -> list[int]:
-    """How far the clock of each rank is ahead of the first one's: as paired, else as the wall clocks say."""
-    paired = {} if lateness is None else lateness.ahead_ns
-    of_clock = {m.process.clock: int(paired[m.process.rank]) for m in members if m.process.rank in paired}
-    first = members[0].process
-    ahead = []
-    for process in (member.process for member in members):
-        if process.clock in of_clock:
-            ahead.append(of_clock[process.clock] - of_clock.get(first.clock, 0))
-        elif process.clock == first.clock or process.wall_ns is None or first.wall_ns is None:
-            ahead.append(0)
-        else:
-            ahead.append(first.wall_ns - process.wall_ns)
-    return ahead
+def _notes(
+    members: Sequence[JobRank], facts: Mapping[int, Facts], late: Lateness | str, *, alike: bool, on_time: bool
+) -> list[str]:
+    """What a reader must know before trusting the job's figures, a sentence each.
 
-
-def _counts(members: Sequence[JobRank], facts: Mapping[int, Facts]) -> list[str]:
-    """Ranks without steps, that were killed, or ran fewer steps than the others, a sentence each."""
+    `late`: a sentence where the ranks could not be compared, empty of one rank; `alike`: none of them is waited for;
+    `on_time`: nor is anything worth changing on the one that idles most.
+    """
     notes = []
     if without := [m.process.rank for m in members if m.facts is None]:
         them = "it" if len(without) == 1 else "them"
@@ -448,34 +386,30 @@ def _counts(members: Sequence[JobRank], facts: Mapping[int, Facts]) -> list[str]
     if fewer := [rank for rank, count in counts.items() if most - count > LEAST_MORE_STEPS]:
         least = min(counts[rank] for rank in fewer)
         notes.append(f"{listed(fewer).capitalize()} ran fewer steps than the others: {least} of {most}.")
-    return notes
-
-
-def _clock_notes(lateness: Lateness, members: Mapping[int, JobRank]) -> list[str]:
-    """How well clocks were paired, and how much of the job that says something of."""
-    notes = []
-    rounds = lateness.behind_ns.shape[1]
-    if (clocks := len({members[rank].process.clock for rank in lateness.ranks})) > 1:
+    if isinstance(late, str):
+        return [*notes, late] if late else notes
+    rounds, uneven = late.behind_ns.shape[1], late.uneven_ns / late.round_ns
+    if (clocks := len({m.process.clock for m in members if m.process.rank in late.ranks})) > 1:
         notes.append(
             f"The clocks of {clocks} hosts were paired by the ends of {rounds} steps' collectives, which scatter by "
-            f"{lateness.spread_ns / 1e3:.0f} µs."
+            f"{late.spread_ns / 1e3:.0f} µs."
         )
-    if lateness.seen_share < MOSTLY:
+    if late.seen_share < MOSTLY:
         notes.append(
             f"The ranks were compared only at the {rounds} steps that all of them measured: "
-            f"{100 * lateness.seen_share:.0f} % of all."
+            f"{100 * late.seen_share:.0f} % of all."
+        )
+    if alike and uneven / (1 - min(uneven, 0.99)) >= LEAST_GAIN:
+        notes.append(
+            "No single rank holds up the others: the ranks are late in turn. The last arrivals of the steps cost "
+            f"{100 * uneven:.0f} % of the time ({late.uneven_ns / 1e6:.1f} ms per step) more than any one rank's. On "
+            f"average a rank waits {float(np.mean(late.waits_ns)) / 1e6:.1f} ms per step. Deeper prefetching helps "
+            "where they wait for data."
+        )
+    if alike and on_time and all(each.device_kind == "cuda" for each in facts.values()):
+        notes.append(
+            "A rank whose device computes longer than the others' would not show: it begins its steps on time, and "
+            "the others' wait for it lies within their computing. Check the devices' clocks (`nvidia-smi -q -d "
+            "CLOCK,PERFORMANCE`), or run each rank by itself."
         )
     return notes
-
-
-def _in_turn(lateness: Lateness) -> list[str]:
-    """What being late in turn costs, where it is worth a word."""
-    share = lateness.uneven_ns / lateness.round_ns
-    if share / (1 - min(share, 0.99)) < LEAST_GAIN:
-        return []
-    return [
-        "No single rank holds up the others: the ranks are late in turn. The last arrivals of the steps cost "
-        f"{100 * share:.0f} % of the time ({lateness.uneven_ns / 1e6:.1f} ms per step) more than any one rank's. On "
-        f"average a rank waits {float(np.mean(lateness.waits_ns)) / 1e6:.1f} ms per step. Deeper prefetching helps "
-        "where they wait for data."
-    ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter as read
-from statistics import fmean
 from types import MappingProxyType
 
 from ...record.schema import NAN
@@ -28,8 +27,6 @@ class Metric:
     """NaN where it was not measured."""
     normal: str = ""
     """Value without a cause, to follow "normal:"; empty where that depends on the cause."""
-    over_ranks: Callable[[list[float]], float] = fmean
-    """The figure of a job from those of its ranks."""
     logged: str = ""
     """Its name for loggers; empty where it is not logged."""
     gauge: str = ""
@@ -50,12 +47,12 @@ def _below(limit: float) -> str:
 _METRICS = (
     Metric("utilisation_pct", "Utilisation", "%", read("sampled.utilisation_pct")),
     Metric("sm_active_pct", "SM active", "%", read("sampled.sm_active_pct")),
-    Metric("memory_peak_bytes", "Device memory in use, peak", "bytes", read("sampled.memory_peak_bytes"), "", max),
+    Metric("memory_peak_bytes", "Device memory in use, peak", "bytes", read("sampled.memory_peak_bytes")),
     Metric("queue_ready_mean", "Batches ready when requested", "", read("loader.queue_ready_mean"), "1 or more"),
     Metric("worker_busy_pct", "Workers busy", "%", read("loader.worker_busy_pct"), _below(100 * BUSY)),
     Metric("cpus_used", "CPUs this job uses", "CPUs", read("sampled.tree_cpus")),
-    Metric("cpu_steal_pct", "CPU time taken by the hypervisor", "%", read("sampled.steal_pct"), "", max),
-    Metric("overhead_pct", "Time in whyidle's hooks", "%", lambda f: 100 * f.overhead_share, "", max),
+    Metric("cpu_steal_pct", "CPU time taken by the hypervisor", "%", read("sampled.steal_pct")),
+    Metric("overhead_pct", "Time in whyidle's hooks", "%", lambda f: 100 * f.overhead_share),
     Metric("busy_pct", "Device busy", "%", _pct(lambda f: f.parts.share("compute"))),
     Metric("au_pct", "Accelerator utilisation (AU)", "%", _pct(lambda f: f.parts.stepping_share)),
     Metric("cpu_budget", "CPUs this job may use", "CPUs", read("sampled.cpu_budget")),
@@ -78,14 +75,7 @@ _METRICS = (
     Metric("prep_pct", "Decoding and transforming, share of preparing batches", "%", read("loader.prep_pct")),
     Metric("collate_pct", "Collating, share of preparing batches", "%", read("loader.collate_pct")),
     Metric("make_ms_per_sample", "Preparing one sample", "ms", read("loader.make_ms_per_sample")),
-    Metric(
-        "samples_per_s_limit",
-        "Possible throughput of the loader",
-        "samples/s",
-        read("loader.samples_per_s_limit"),
-        "",
-        sum,
-    ),
+    Metric("samples_per_s_limit", "Possible throughput of the loader", "samples/s", read("loader.samples_per_s_limit")),
     Metric("mean_batch_bytes", "Bytes in a batch", "bytes", read("loader.mean_batch_bytes")),
     Metric("handoff_pct", "Hand-over of finished batches, share of exposed wait", "%", read("handoff_pct"), "near 0 %"),
     Metric(

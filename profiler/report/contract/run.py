@@ -6,8 +6,7 @@ registered metrics are taken by their names. The meaning of each key: docs/comma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from math import nan
+from collections.abc import Iterable, Mapping
 
 from ...analyse.attached.attached import UNKNOWN, Attached
 from ...analyse.attached.trainers import Trainer
@@ -150,18 +149,13 @@ def _gaps(analysis: Analysis) -> Json:
 
 
 def _input(analysis: Analysis) -> Json:
-    def over_ranks(read: Callable[[Facts], float]) -> float | None:
-        return ranks_figures.over_ranks(analysis, lambda facts: read(facts) if facts.input_known else nan)
-
     workers = [known for facts in ranks_figures.all_facts(analysis) if (known := _workers(facts)) is not None]
     return {
         "workers": sum(workers) if workers else None,
         **_metrics(
-            analysis, "read_pct", "prep_pct", "collate_pct", "handoff_pct", "worker_busy_pct", "queue_ready_mean"
+            *(analysis, "read_pct", "prep_pct", "collate_pct", "handoff_pct", "worker_busy_pct", "queue_ready_mean"),
+            *("first_fetch_pct", "hidden_wait_ms", "samples_per_s_limit"),
         ),
-        "first_fetch_pct": over_ranks(lambda facts: 100 * facts.parts.first_fetch_ns / facts.parts.wall_ns),
-        "hidden_wait_ms": over_ranks(lambda facts: facts.parts.hidden_wait_ns / 1e6),
-        **_metrics(analysis, "samples_per_s_limit"),
     }
 
 
@@ -196,16 +190,10 @@ def _headroom(analysis: Analysis) -> Json:
 
 def _quality(analysis: Analysis) -> Json:
     """What the figures rest on; overhead and late samples of the rank with the most."""
-
-    def most(read: Callable[[Facts], float]) -> float | None:
-        return ranks_figures.over_ranks(analysis, read, max)
-
     return {
-        **_metrics(analysis, "overhead_pct"),
-        "overhead_us_per_step": most(lambda facts: facts.overhead_ns_per_step / 1e3),
+        **_metrics(analysis, "overhead_pct", "overhead_us_per_step"),
         "dropped_records": analysis.dropped_records,
-        "late_samples_pct": most(lambda facts: facts.sampled.late_samples_pct),
-        **_metrics(analysis, "cpu_steal_pct"),
+        **_metrics(analysis, "late_samples_pct", "cpu_steal_pct"),
         **picked(analysis, "notes", "left_out"),
     }
 

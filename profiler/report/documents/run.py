@@ -412,7 +412,7 @@ def _quality(analysis: Analysis) -> tuple[str | None, list[str]]:
     facts, said, short = analysis.facts, None, []
     if facts is not None:
         worst = ", on the rank on which they took most" if analysis.ranks else ""
-        hooks_us = (ranks_figures.over_ranks(analysis, lambda f: f.overhead_ns_per_step, max) or 0.0) / 1e3
+        hooks_us = ranks_figures.figure(analysis, "overhead_us_per_step") or 0.0
         overhead = ranks_figures.figure(analysis, "overhead_pct") or 0.0
         steps = f"{counted(facts.window.count, 'step')} after {facts.window.warmup_steps} of warm-up"
         said = (

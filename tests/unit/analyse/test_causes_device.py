@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
@@ -34,7 +34,7 @@ def each_odd(share: float) -> int:
     return round(10 * COMPUTE * share / (1 - share))
 
 
-def shapes(folder: Path, new: Iterable[int] = ODD) -> None:
+def shapes(folder: Path, new: Iterable[int] = ODD) -> Path:
     """The batches of some steps are the first of their shape."""
 
     def change(steps: Records) -> None:
@@ -42,6 +42,15 @@ def shapes(folder: Path, new: Iterable[int] = ODD) -> None:
         steps["flags"][np.isin(steps["step"], list(new))] |= StepFlag.NEW_SHAPE
 
     amend(folder, change)
+    return folder
+
+
+def compiled(folder: Path, share: float) -> None:
+    """Steps with new shapes, compiled for before they can compute."""
+    wait = each_odd(share)
+    train(folder, [[Step(fetch_ns=0, sync=True, before_ns=wait if n in ODD else 0) for n in range(STEPS)]])
+    begins = steps_of(shapes(folder))["fetch_end_ns"]
+    add_events(folder, [(int(begins[n]), EventKind.COMPILE, 0, int(begins[n]) + wait) for n in ODD])
 
 
 def retries(folder: Path, steps: Iterable[int] = ODD) -> None:
@@ -51,14 +60,6 @@ def retries(folder: Path, steps: Iterable[int] = ODD) -> None:
         folder,
         [(int(ends[n]), EventKind.ALLOCATOR_RETRIES, count, NOT_MEASURED) for count, n in enumerate(steps, 1)],
     )
-
-
-@pytest.mark.parametrize(("odd_ns", "odd"), [(0, ODD), (COMPUTE // 3, range(10, STEPS, 2))])
-def test_shapes_that_are_new_and_no_slower_are_no_finding(tmp_path: Path, odd_ns: int, odd: range) -> None:
-    """A third longer may be a third larger."""
-    folder = computing(tmp_path / "run", odd_ns, odd)
-    shapes(folder, odd)
-    assert shares(folder) == {}
 
 
 def lengths(folder: Path, drawn: list[int], power: float = 1.0, first_ms: float = 0.0, sized: bool = True) -> Path:
@@ -112,16 +113,43 @@ def test_what_new_shapes_take_beyond_their_size_is_found_among_lengths_that_vary
     assert (compiled.hit, compiled.total_ns) == (10, pytest.approx(150 * MS, rel=0.01))
 
 
-@pytest.mark.parametrize("share", SEVERITIES)
-def test_compiling_before_a_step_can_compute_counts_too(tmp_path: Path, share: float) -> None:
-    """The device idles meanwhile: the time is the host's, and its cause the shapes."""
-    wait = each_odd(share)
-    plan = [Step(fetch_ns=0, sync=True, before_ns=wait if n in ODD else 0) for n in range(STEPS)]
-    train(tmp_path / "run", [plan])
-    shapes(tmp_path / "run")
-    begins = steps_of(tmp_path / "run")["fetch_end_ns"]
-    add_events(tmp_path / "run", [(int(begins[n]), EventKind.COMPILE, 0, int(begins[n]) + wait) for n in ODD])
-    assert shares(tmp_path / "run") == {"device.shape_churn": pytest.approx(share, abs=0.02)}
+@pytest.mark.parametrize(
+    ("plant", "expected"),
+    [
+        # Shapes that are new and no slower; a third longer may be a third larger.
+        (lambda folder: shapes(computing(folder, 0, ODD), ODD), {}),
+        (lambda folder: shapes(computing(folder, COMPUTE // 3, range(10, STEPS, 2)), range(10, STEPS, 2)), {}),
+        # The device idles while its host compiles: the time is the host's, and its cause the shapes.
+        *((lambda folder, share=share: compiled(folder, share), {"device.shape_churn": share}) for share in SEVERITIES),
+        # Heat that the driver only counts.
+        (
+            lambda folder: heated(folder, {"sm_clock_mhz": 900, "sm_clock_max_mhz": 1500}),
+            {"device.throttled": 0.4},
+        ),
+        # Utilisation far below what the steps span is slow launching; not of a busy device, an idle host, unmeasured.
+        *(
+            (lambda folder, share=share: launching(folder, 100 * (1 - share)), {"host.launch": share})
+            for share in (0.2, 0.3, 0.6)
+        ),
+        (lambda folder: launching(folder, 90), {}),
+        (lambda folder: launching(folder, 50, thread=0.3), {}),
+        (lambda folder: launching(folder, None), {}),
+        # Slow launching leaves the clocks their part.
+        (
+            lambda folder: launching(folder, 60, **clocked(1050, 0x20)),
+            {"host.launch": 0.4, "device.throttled": 0.6 * 0.3},
+        ),
+        # Copies beside the computation.
+        (lambda folder: linked(copying(folder, 0.3, ahead=True), (4, 16)), {}),
+    ],
+)
+def test_what_is_planted_has_its_share_and_what_costs_nothing_is_none(
+    tmp_path: Path, plant: Callable[[Path], object], expected: dict[str, float]
+) -> None:
+    plant(tmp_path / "run")
+    seen = found(tmp_path / "run")
+    assert {cause: each.share for cause, each in seen.items()} == pytest.approx(expected, abs=0.02)
+    assert all(each.confidence <= 0.5 for cause, each in seen.items() if cause == "host.launch")
 
 
 @pytest.mark.parametrize(
@@ -199,13 +227,8 @@ def heated(folder: Path, state: dict[str, float]) -> Path:
     return folder
 
 
-def test_heat_that_the_driver_only_counts_is_seen(tmp_path: Path) -> None:
-    folder = heated(tmp_path / "run", {"sm_clock_mhz": 900, "sm_clock_max_mhz": 1500})
-    assert shares(folder) == {"device.throttled": pytest.approx(0.4, abs=0.02)}
-
-
-def launching(folder: Path, utilisation: float | None, thread: float = 0.95, **state: float) -> dict[str, float]:
-    """Causes of a training whose thread runs so much of its time outside fetches and calls."""
+def launching(folder: Path, utilisation: float | None, thread: float = 0.95, **state: float) -> None:
+    """A training whose thread runs so much of its time outside fetches and calls."""
     train(folder, [[Step(fetch_ns=0)] * STEPS])
 
     def change(steps: Records) -> None:
@@ -213,27 +236,6 @@ def launching(folder: Path, utilisation: float | None, thread: float = 0.95, **s
 
     amend(folder, change)
     looked(folder, state, utilisation_pct=utilisation)
-    return shares(folder)
-
-
-@pytest.mark.parametrize(
-    ("utilisation", "thread", "state", "expected"),
-    [
-        *((100 * (1 - share), 0.95, {}, {"host.launch": share}) for share in (0.2, 0.3, 0.6)),
-        # A busy device, an idle host, no figures.
-        (90, 0.95, {}, {}),
-        (50, 0.3, {}, {}),
-        (None, 0.95, {}, {}),
-        # Slow launching leaves the clocks their part.
-        (60, 0.95, clocked(1050, 0x20), {"host.launch": 0.4, "device.throttled": 0.6 * 0.3}),
-    ],
-)
-def test_utilisation_far_below_the_steps_span_is_slow_launching(
-    tmp_path: Path, utilisation: float | None, thread: float, state: dict[str, float], expected: dict[str, float]
-) -> None:
-    assert launching(tmp_path / "run", utilisation, thread, **state) == pytest.approx(expected, abs=0.02)
-    for finding in found(tmp_path / "run").values():
-        assert finding.confidence <= (0.5 if finding.cause == "host.launch" else 0.75)
 
 
 @pytest.mark.parametrize(("clock", "notes"), [(900, 0), (1499, 1)])
@@ -347,16 +349,10 @@ def linked(folder: Path, *looks: tuple[int, int], most: tuple[int, int] = (4, 16
     add(folder, DEVICE, [row | {"pcie_max_generation": most[0], "pcie_max_width": most[1]} for row in rows])
 
 
-@pytest.mark.parametrize("share", [0.3, 0.6])
-def test_copies_beside_the_computation_are_no_finding(tmp_path: Path, share: float) -> None:
-    """Even where they take longer than that."""
-    folder = copying(tmp_path / "run", share, ahead=True)
+def test_copies_that_take_longer_than_the_computation_beside_them_are_not_serial(tmp_path: Path) -> None:
+    folder = copying(tmp_path / "run", 0.6, ahead=True)
     assert "copy.serial" not in found(folder)
-    if share < 0.5:
-        linked(folder, (4, 16))
-        assert found(folder) == {}
-    else:
-        assert facts_of_run(folder).parts.share("copy") > 0.1
+    assert facts_of_run(folder).parts.share("copy") > 0.1
 
 
 def test_a_link_that_turns_itself_down_is_judged_at_its_best_and_an_unknown_one_not(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ from support.judged_waits import (
     rates,
     waiting_for_data,
 )
+from whyidle.analyse.causes.claim import Claim
 from whyidle.analyse.causes.diagnosis import findings_of, verdict_of
 from whyidle.analyse.causes.finding import Finding
-from whyidle.analyse.causes.input_batches import soon_full
+from whyidle.analyse.causes.input_batches import memory
 from whyidle.analyse.run.exposed_data_wait import Sampling, Shape, Spread
 from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.loader_stats import (
@@ -97,9 +99,34 @@ def case(
     return f"input.{cause}", loader, sampled, says, waits or {}, spread or {}, changes, facts
 
 
+def handed(says: str, tensors: float, nbytes: float, objects: float, *changes: str, **loader: float) -> tuple[Any, ...]:
+    """Finished batches that consist of so much, and are waited for."""
+    consists = HandedOver(tensors, nbytes, objects)
+    return case("handoff", LARGE | loader, {}, says, waits={"handed": 0.99}, changes=[*changes], handed=consists)
+
+
+def epochs(cause: str, piece: str, spread: dict[str, Any], *says: str, **facts: Any) -> tuple[Any, ...]:
+    """Waits where epochs begin."""
+    return case(cause, {}, {}, *says, waits={piece: 1.0}, spread=spread, **facts)
+
+
+def shared(
+    cause: str, says: str, waiting: SeenWaiting | None, growth: TimeGrowth | None, sampled: Any = None, **loader: Any
+) -> tuple[Any, ...]:
+    """Four workers that wait; what looks and batches say of what they share."""
+    excludes, changes = Exclusion(3.6, waiting, growth), ["Give each worker its own"] if cause == "exclusive" else None
+    return case(cause, WAITS | loader, sampled, says, changes=changes, set_workers=4, exclusion=excludes)
+
+
+def mostly(stage: str, share: float, *says: str, **loader: float) -> tuple[Any, ...]:
+    """CPUs that are used up, by what stack samples saw most."""
+    return case("cpu_exhausted", loader, USED_UP, *says, machine_cpus=2, stages=stages(stage, share))
+
+
 MACHINE_2 = {"machine_cpus": 2}
 CROWDED_2 = FULL | {"tree_cpus": 0.5}
 READS = {"read_pct": 80.0, "cpu_pct": 15.0}
+SLEEPING = {"cpu_pct": 2.0, "run_queue_pct": 3.0, "unsplit_pct": 99.0}
 CACHED = READS | {"storage_bytes_per_sample": 0.0}
 IDLE = {"worker_busy_pct": 20.0, "mean_batch_bytes": 4e3, "sent_bytes_per_batch": 400.0}
 LARGE = {"worker_busy_pct": 30.0, "sent_bytes_per_batch": 300.0, "mean_batch_bytes": 2e7}
@@ -110,19 +137,11 @@ UNEVEN = {"shape": Shape(Spread.IRREGULAR, 30, 100, None, 80 * MS), "slow_times"
 SPARE = {"worker_busy_pct": 40.0, "queue_ready_mean": 3.5}
 SUPPLIES = {"worker_busy_pct": 60.0, "queue_ready_mean": 1.2, "samples_per_s_limit": 1e6}
 SLOWER = SUPPLIES | {"samples_per_s_limit": 1.0, "worker_busy_pct": 95.0}
-STARTING, FILLING = {"starting": 1.0}, {"filling": 1.0}
 LEFT = {"epochs": 90, "iterators": 90, "batches_per_epoch": 1.0, "left_early": 0.97}
-RESTARTED: dict[str, Any] = {"waits": STARTING, "changes": ["Set `persistent"], "persistent_workers": False}
+ENDING = {"persistent_workers": False}
 SPLIT = {"unsplit_pct": math.nan, "decode_pct": 20.0, "transform_pct": 70.0}
 USED_UP = FULL | {"tree_cpus": 1.95}
 HALF = WastedSamples(0.5, 0.0, 0.0)
-
-
-def excluded(waiting: SeenWaiting | None, growth: TimeGrowth | None) -> dict[str, Any]:
-    return {"set_workers": 4, "exclusion": Exclusion(3.6, waiting, growth)}
-
-
-OWN = ["Give each worker its own"]
 
 
 @pytest.mark.parametrize(
@@ -134,13 +153,8 @@ OWN = ["Give each worker its own"]
         case("cpu_exhausted", {}, FULL, "less CPU per sample", **MACHINE_2),
         # A machine that is full, more than half of it with this job.
         case("cpu_exhausted", QUEUING, FULL | {"tree_cpus": 1.1}, "less CPU per sample", **MACHINE_2),
-        case("oversubscribed", {"workers": 8, **QUEUING}, FULL, "num_workers=2", set_workers=8, **MACHINE_2),
-        case("foreign_load", QUEUING, CROWDED_2, "where nothing else runs", **MACHINE_2),
-        case("affinity", {"cpus": 1, **QUEUING}, {"tree_cpus": 1.0}, "sched_setaffinity"),
-        case("worker_threads", QUEUING | {"process_cpu_pct": 180.0, "run_queue_pct": 60.0}, FULL, "OMP_NUM"),
         case("cpu_quota", QUEUING, {"throttled_s": 1.0, "cpu_budget": 1.5}, "more CPUs"),
         case("cpu_quota", QUEUING, {"tree_cpus": 0.8, "cpu_budget": 2.0, "machine_busy_pct": 40.0}, "more CPUs"),
-        case("sharding", {"workers": 1, "even_workers": 1.0}, {}, "get_worker_info", iterable=True),
         case("serial", {}, {}, "num_workers=", set_workers=0),
         case("storage", READS, {}, "faster storage"),
         # One CPU for one worker, which never waits for it; a pool of threads with CPUs of its own; it made all batches.
@@ -151,6 +165,11 @@ OWN = ["Give each worker its own"]
         case("too_few_workers", {}, {"throttled_s": 0.2, "cpu_budget": 48.0, "tree_cpus": 30.0}),
         # Workers that wait for the network do not wait for the quota.
         case("too_few_workers", {"cpu_pct": 3.0}, {"throttled_s": 1.0, "cpu_budget": 2.0, "tree_cpus": 0.3}),
+        # Who waits for the network needs more workers than CPUs, whoever uses those: the device wants a batch in 10 ms.
+        case("too_few_workers", SLEEPING, CROWDED_2, "95 % waiting", "num_workers=5` (more than CPUs", **MACHINE_2),
+        case("foreign_load", SLEEPING | {"run_queue_pct": 90.0}, CROWDED_2, "where nothing else runs", **MACHINE_2),
+        case("serial", SLEEPING, {"cpu_budget": 2.0}, "num_workers=5` (more than CPUs", set_workers=0, **MACHINE_2),
+        case("serial", {}, {"tree_cpus": 0.3, "cpu_budget": 2.0}, "Set `num_workers=2` to", set_workers=0, **MACHINE_2),
         # Cheap samples on a machine that others fill.
         case("foreign_load", CHEAP | QUEUING, CROWDED_2, **MACHINE_2),
         # What sends the batches of workers that queue for CPUs queues too.
@@ -170,65 +189,41 @@ OWN = ["Give each worker its own"]
         case("handoff", IDLE, waits=ALL, main_queued_ns=0.9, **MACHINE_2),
         # What a batch consists of tells what is to change about it.
         case("handoff", LARGE, {}, "takes long.", waits=ALL, changes=["fewer bytes", "fewer, larger tensors"]),
-        case("handoff", LARGE, {}, "takes long.", waits=ALL, changes=["fewer bytes"], handed=HandedOver(2, 2e7, 5)),
-        case(
-            *("handoff", LARGE, {}, "as 1,203 tensors of 48 bytes"),
-            **{"waits": ALL, "changes": ["fewer, larger tensors"], "handed": HandedOver(1203, 1203 * 48, 0)},
+        handed("takes long.", 2, 2e7, 5, "fewer bytes"),
+        handed("as 1,203 tensors of 48 bytes", 1203, 1203 * 48, 0, "fewer, larger tensors"),
+        handed("as 64 tensors of 1,000,000 bytes", 64, 64e6, 0, "fewer, larger", "fewer bytes"),
+        handed(
+            "for only 8,192 bytes", 2, 8192, 0, "Index whole batches", mean_batch_bytes=8192.0, work_ms_per_batch=3.0
         ),
-        case(
-            *("handoff", LARGE, {}, "as 64 tensors of 1,000,000 bytes"),
-            **{"waits": ALL, "changes": ["fewer, larger", "fewer bytes"], "handed": HandedOver(64, 64e6, 0)},
-        ),
-        case(
-            *("handoff", LARGE | {"mean_batch_bytes": 8192.0, "work_ms_per_batch": 3.0}, {}, "for only 8,192 bytes"),
-            **{"waits": ALL, "changes": ["Index whole batches at once"], "handed": HandedOver(2, 8192, 0)},
-        ),
-        case(
-            *("handoff", LARGE, {}, "as 12,034 Python objects", "a few tensors instead of many Python objects"),
-            **{"waits": ALL, "handed": HandedOver(1, 8, 12_034)},
-        ),
-        case(
-            *("handoff", LARGE | {"sent_bytes_per_batch": 2e7}, {}, "pickled through a pipe"),
-            **{"waits": ALL, "changes": ["torch tensors", "fewer bytes"], "handed": HandedOver(0, 0, 3)},
-        ),
+        handed("as 12,034 Python objects", 1, 8, 12_034, "a few tensors instead of many Python objects"),
+        handed("pickled through a pipe", 0, 0, 3, "torch tensors", "fewer bytes", sent_bytes_per_batch=2e7),
         # What is quickly made is not given to workers.
         case("serial", {"workers": 1, "work_ms_per_batch": 0.4}, {}, changes=["Index a whole batch"], set_workers=0),
         # The stage that stack samples saw most, but for the loader's own clocks where they tell decoding from
         # transforming, and for the program's own code.
-        case(
-            *("cpu_exhausted", {}, USED_UP, "mostly on decompressing", "Decompress less"),
+        mostly(
+            *("decompress", 0.61, "mostly on decompressing", "Decompress less"),
             "Decompressing, share of preparing batches 61.0",
-            **MACHINE_2 | {"stages": stages("decompress", 0.61)},
         ),
-        case(
-            *("cpu_exhausted", SPLIT, USED_UP, "mostly on transforming"),
-            **MACHINE_2 | {"stages": stages("decompress", 0.61)},
-        ),
-        case(
-            *("cpu_exhausted", {}, USED_UP, "mostly on preparing samples", "less CPU per sample"),
-            **MACHINE_2 | {"stages": stages("decode", 0.3)},
-        ),
+        mostly("decompress", 0.61, "mostly on transforming", **SPLIT),
+        mostly("decode", 0.3, "mostly on preparing samples", "less CPU per sample"),
         # Epochs.
-        case(
-            *("pipeline_fill", {}, {}, "fewer batches than there are workers", "smaller batches"),
-            **{"waits": FILLING, "spread": {"epochs": 20, "batches_per_epoch": 4.0}, "set_workers": 8},
+        epochs(
+            *("pipeline_fill", "filling", {"epochs": 20, "batches_per_epoch": 4.0}),
+            *("fewer batches than there are workers", "smaller batches"),
+            set_workers=8,
         ),
+        epochs("pipeline_fill", "filling", {}, "longer epochs", set_workers=None, persistent_workers=None),
         # A loader that is made anew restarts its workers whatever its flag.
-        case(
-            "worker_restart", {}, {}, "Create the DataLoader once", waits=STARTING, spread={"epochs": 5, "iterators": 5}
-        ),
-        case("pipeline_fill", waits=STARTING, spread={"epochs": 5, "iterators": 1}),
+        epochs("worker_restart", "starting", {"epochs": 5, "iterators": 5}, "Create the DataLoader once"),
+        epochs("pipeline_fill", "starting", {"epochs": 5, "iterators": 1}),
         # A loop that leaves its iterators after a batch is told to keep one.
-        case(
-            *("worker_restart", {}, {}, "the loop takes only 1 batch of each and starts over", "next(batches)"),
-            **{"waits": STARTING, "spread": LEFT, "persistent_workers": False},
-        ),
-        case(
-            *("pipeline_fill", {}, {}, "the loop takes only 1 batch of each and starts over", "next(batches)"),
-            **{"waits": FILLING, "spread": LEFT, "persistent_workers": False},
+        *(
+            epochs(cause, piece, LEFT, "takes only 1 batch of each and starts over", "next(batches)", **ENDING)
+            for cause, piece in (("worker_restart", "starting"), ("pipeline_fill", "filling"))
         ),
         *(
-            case("worker_restart", spread=LEFT | whole, **RESTARTED)
+            epochs("worker_restart", "starting", LEFT | whole, changes=["Set `persistent"], **ENDING)
             for whole in ({"left_early": 0.1}, {"left_early": math.nan}, {"batches_per_epoch": 40.0})
         ),
         # Single slow samples, unless order does not matter; uneven batches, unless the loader could not supply them.
@@ -240,24 +235,15 @@ OWN = ["Give each worker its own"]
         case("prefetch_depth", SUPPLIES, {}, "prefetch_factor=4` instead of 2", spread=UNEVEN),
         case("too_few_workers", SLOWER, spread=UNEVEN),
         # What workers share is told by locks, and by what fewer workers take.
-        case(
-            *("exclusive", WAITS, {}, "2.5 of", "wait for a lock that they share (data.py:27)."),
-            **{"changes": OWN} | excluded(QUEUE, None),
-        ),
-        case(
-            *("exclusive", WAITS, {}, "A batch takes 100 ms, but 50 ms when fewer workers are active"),
-            **{"changes": OWN} | excluded(None, PROPORTIONAL),
-        ),
-        case(
-            *("exclusive", WAITS, {}, "the bandwidth of a remote store"),
-            **{"changes": OWN} | excluded(at(ThreadState.SOCKET), PROPORTIONAL),
-        ),
+        shared("exclusive", "2.5 of 3.6 busy ones wait for a lock that they share (data.py:27).", QUEUE, None),
+        shared("exclusive", "A batch takes 100 ms, but 50 ms when fewer workers are active", None, PROPORTIONAL),
+        shared("exclusive", "the bandwidth of a remote store", at(ThreadState.SOCKET), PROPORTIONAL),
         # Remote latency wants more requests under way; used up CPUs are what workers wait for.
-        case("too_few_workers", WAITS, {}, "num_workers=", **excluded(at(ThreadState.SOCKET), INDEPENDENT)),
-        case("cpu_exhausted", WAITS, FULL, **excluded(QUEUE, PROPORTIONAL)),
+        shared("too_few_workers", "num_workers=", at(ThreadState.SOCKET), INDEPENDENT),
+        shared("cpu_exhausted", "", QUEUE, PROPORTIONAL, FULL),
         # Counters take what comes through a socket for a read of a file.
-        case("exclusive", WAITS | {"read_pct": 95.0}, **excluded(at(ThreadState.SOCKET), PROPORTIONAL)),
-        case("storage", WAITS | {"read_pct": 95.0}, **excluded(at(ThreadState.FILE), PROPORTIONAL)),
+        shared("exclusive", "", at(ThreadState.SOCKET), PROPORTIONAL, read_pct=95.0),
+        shared("storage", "", at(ThreadState.FILE), PROPORTIONAL, read_pct=95.0),
         # Where CPUs are short, what is made for nothing delays what is handed over.
         case("wasted", SUPPLIES, {"tree_cpus": 1.9, "cpu_budget": 2.0}, waits=ALL, wasted=HALF),
         case("handoff", SUPPLIES, {"tree_cpus": 0.9, "cpu_budget": 2.0}, waits=ALL, wasted=HALF),
@@ -341,11 +327,49 @@ def test_a_threshold_parts_a_cause_or_its_words_from_others(run: Facts, row: tup
         assert (found.cause == cause and all(words in found.title for words in says)) is wanted, (value, found.title)
 
 
-def test_reads_and_computing_share_the_wait_by_the_batches_that_were_waited_for(run: Facts) -> None:
-    loader = LoaderStats(**NOTHING | COMPUTING)
-    found = judge(run, COMPUTING | {"read_pct": 45.0}, FULL, pieces(run, reading=0.4), loader_unread=loader)
+READ = {"read_pct": 45.0}
+UNREAD = {"loader_unread": LoaderStats(**NOTHING | COMPUTING)}
+"""Of all batches many are read, and those of each other piece of the wait only computed."""
+QUICK = {"worker_busy_pct": 30.0, "samples_per_s_limit": 1e6}
+EPOCHS = {"epochs": 5, "batches_per_epoch": 20.0}
+ANEW = {"persistent_workers": False, "starts_python": True}
+LOCK = WAITS, {"set_workers": 4, "exclusion": Exclusion(3.6, QUEUE, None)}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        (READ, FULL, {"reading": 0.4}, UNREAD, {"storage": 0.4, "cpu_exhausted": 0.6}),
+        # The first epoch reads and leaves the CPUs idle: the mean over the run is no measure of the others.
+        (
+            *(READ, FULL | {"tree_cpus": 1.4, "machine_busy_pct": 72.0}),
+            *({"reading": 0.5}, UNREAD, {"storage": 0.5, "cpu_exhausted": 0.5}),
+        ),
+        # Workers that persist are started once: what their first batches cost is all filling.
+        (
+            *({}, {}, {"starting": 0.5, "filling": 0.2}, ANEW),
+            {"worker_restart": 0.5, "pipeline_fill": 0.2, "too_few_workers": 0.3},
+        ),
+        ({}, {}, {"starting": 0.5, "filling": 0.2}, {}, {"pipeline_fill": 0.7, "too_few_workers": 0.3}),
+        # Where the workers are busy all the time a quick sampler would not help.
+        (QUICK, {}, {"sampling": 0.3}, {}, {"sampler": 0.3, "too_few_workers": 0.7}),
+        (QUICK, {}, {"sampling": 0.9}, {}, {"sampler": 0.9, "too_few_workers": 0.1}),
+        *(({}, {}, {"sampling": share}, {}, {"too_few_workers": 1.0}) for share in (0.3, 0.9)),
+        # Reads and first batches that wait for the lock are its, too.
+        (LOCK[0], {}, {"reading": 0.5, "filling": 0.3}, LOCK[1], {"exclusive": 1.0}),
+        (
+            *(LOCK[0], {}, {"reading": 0.5, "filling": 0.3}, {"set_workers": 4}),
+            {"storage": 0.5, "pipeline_fill": 0.3, "too_few_workers": 0.2},
+        ),
+    ],
+)
+def test_a_wait_divides_among_its_causes(run: Facts, row: tuple[dict[str, Any], ...]) -> None:
+    loader, sampled, waits, facts, expected = row
+    if "sampling" in waits:
+        facts = facts | {"sampling": Sampling(round(waits["sampling"] * run.parts.input_ns), 0, 20.0, 8.0)}
+    found = judge(run, COMPUTING | loader, CPUS | sampled, pieces(run, **waits) | EPOCHS, **facts)
     shares = {each.cause: each.share / run.parts.share("input") for each in found}
-    assert shares == pytest.approx({"input.storage": 0.4, "input.cpu_exhausted": 0.6}, abs=0.001)
+    assert shares == pytest.approx({f"input.{cause}": share for cause, share in expected.items()}, abs=0.001)
 
 
 def test_nothing_measured_is_a_guess_and_says_so(run: Facts) -> None:
@@ -365,14 +389,6 @@ def test_what_a_serial_fetch_waits_for_other_threads_is_the_lock_and_not_the_loa
     assert held[0].share == pytest.approx((run.parts.input_ns - made) / run.parts.wall_ns, rel=0.01)
     slow = dataclasses.replace(quick, work_ms_per_batch=run.parts.input_ns / run.window.count / 1e6)
     assert findings_of(dataclasses.replace(facts, gil=HELD, loader=slow))[0].cause == "input.serial"
-
-
-def test_cpu_that_is_used_up_only_while_batches_are_not_read_is_used_up(run: Facts) -> None:
-    """The first epoch reads and leaves the CPUs idle: the mean over the run is no measure of the others."""
-    loader = LoaderStats(**NOTHING | COMPUTING)
-    mean = FULL | {"tree_cpus": 1.4, "machine_busy_pct": 72.0}
-    found = judge(run, COMPUTING | {"read_pct": 45.0}, mean, pieces(run, reading=0.5), loader_unread=loader)
-    assert {each.cause for each in found} == {"input.storage", "input.cpu_exhausted"}
 
 
 HELD = Gil(others_busy=0.6, off_cpu_share=0.2, queue_known=True, waited=np.zeros(1), others=np.zeros(1))
@@ -424,14 +440,8 @@ def test_the_trainings_thread_tells_how_long_samples_made_in_it_wait_for_a_cpu(r
     assert "other programs" not in queued(0.05).title
 
 
-def test_beginnings_of_epochs_are_told_from_supply(run: Facts) -> None:
-    waits = pieces(run, starting=0.5, filling=0.2) | {"epochs": 5, "batches_per_epoch": 20.0}
-    found = judge(run, COMPUTING, CPUS, waits, persistent_workers=False, starts_python=True)
-    shares = {each.cause: each.share / run.parts.share("input") for each in found}
-    expected = {"input.worker_restart": 0.5, "input.pipeline_fill": 0.2, "input.too_few_workers": 0.3}
-    assert shares == pytest.approx(expected, abs=0.001)
-    assert "persistent_workers=True" in found[0].next[0].change
-    # What starts workers anew is offered wherever it is in the evidence, before longer epochs.
+def test_what_starts_workers_anew_is_offered_wherever_it_is_in_the_evidence_before_longer_epochs(run: Facts) -> None:
+    found = judge(run, COMPUTING, CPUS, pieces(run, starting=0.5, filling=0.2) | EPOCHS, **ANEW)
     by_cause = {each.cause: each for each in found}
     for each in (by_cause["input.worker_restart"], by_cause["input.pipeline_fill"]):
         assert "off" in {one.value for one in each.evidence if one.what.startswith("persistent")}
@@ -439,10 +449,6 @@ def test_beginnings_of_epochs_are_told_from_supply(run: Facts) -> None:
         assert each.next[0].settings == {"persistent_workers": True}
         assert each.next[0].speedup is not None
     assert "longer epochs" in by_cause["input.pipeline_fill"].next[1].change
-    # Workers that persist are started once: what their first batches cost is all filling.
-    kept = judge(run, COMPUTING, CPUS, waits, persistent_workers=True)
-    assert [each.cause for each in kept] == ["input.pipeline_fill", "input.too_few_workers"]
-    assert kept[0].share == pytest.approx(0.7 * run.parts.share("input"), rel=0.01)
 
 
 def test_a_wait_is_no_hand_over_where_moving_so_few_bytes_takes_a_part_of_it(run: Facts) -> None:
@@ -483,115 +489,80 @@ def test_what_overkill_gains_leaves_out_that_batches_still_have_to_be_made(run: 
     assert found.gain == pytest.approx(saved / (1 - saved), rel=0.02)
 
 
-def sampling(run: Facts, share: float, **loader: float) -> list[Finding]:
-    """The sampler took such a share of the exposed wait, for each batch."""
-    drawn = Sampling(round(share * run.parts.input_ns), 0, 20.0, 8.0)
-    return judge(run, COMPUTING | loader, CPUS, pieces(run, sampling=share), sampling=drawn)
-
-
-@pytest.mark.parametrize("share", [0.3, 0.9])
-def test_where_the_workers_are_busy_all_the_time_a_quick_sampler_would_not_help(run: Facts, share: float) -> None:
-    idle = sampling(run, share, worker_busy_pct=30.0, samples_per_s_limit=1e6)
-    causes = {each.cause: each.share for each in idle}
-    assert causes["input.sampler"] == pytest.approx(share * run.parts.share("input"), rel=0.02)
-    busy = only(sampling(run, share))
-    assert busy.cause == "input.too_few_workers"
-    assert busy.share == pytest.approx(run.parts.share("input"))
-
-
 @pytest.mark.parametrize(("limit", "times"), [(1e6, 2.0), (1.2, 1.2), (0.5, 1.0)])
 def test_no_more_is_promised_than_the_workers_can_make(run: Facts, limit: float, times: float) -> None:
-    now = run.samples_per_s
-    sampled = only(sampling(run, 1.0, worker_busy_pct=30.0, samples_per_s_limit=limit * now))
-    for low, rate, high in map(rates, sampled.next):
+    now, drawn = run.samples_per_s, Sampling(run.parts.input_ns, 0, 20.0, 8.0)
+    loader = COMPUTING | {"worker_busy_pct": 30.0, "samples_per_s_limit": limit * now}
+    for low, rate, high in map(rates, only(judge(run, loader, CPUS, pieces(run, sampling=1.0), sampling=drawn)).next):
         assert low <= rate <= times * now * 1.01
         assert high <= times * now * (NOISE if limit > 2 else 1) * 1.01
 
 
 def excluding(
-    run: Facts, waiting: SeenWaiting | None, growth: TimeGrowth | None, sampled: dict[str, Any] = CPUS, **waits: float
-) -> list[Finding]:
-    return judge(run, WAITS, sampled, pieces(run, **waits), set_workers=4, exclusion=Exclusion(3.6, waiting, growth))
+    run: Facts, waiting: SeenWaiting | None, growth: TimeGrowth | None, sampled: dict[str, Any] = CPUS
+) -> Finding:
+    exclusion = Exclusion(3.6, waiting, growth)
+    return only(judge(run, WAITS, sampled, pieces(run), set_workers=4, exclusion=exclusion))
 
 
 def test_both_signs_are_surer_than_one(run: Facts) -> None:
     signs = ((None, PROPORTIONAL), (QUEUE, None), (QUEUE, PROPORTIONAL))
-    by_growth, by_looks, both = (only(excluding(run, *each)) for each in signs)
+    by_growth, by_looks, both = (excluding(run, *each) for each in signs)
     assert by_growth.confidence < by_looks.confidence < both.confidence
     # Whoever limits the rate may limit it beyond these workers, too.
     assert by_growth.next[0].low == run.samples_per_s
 
 
-def test_reads_and_first_batches_that_wait_for_the_lock_are_its_too(run: Facts) -> None:
-    epochs = {"reading": 0.5, "filling": 0.3}
-    assert {each.cause for each in excluding(run, QUEUE, None, **epochs)} == {"input.exclusive"}
-    assert {each.cause for each in excluding(run, None, None, **epochs)} > {"input.storage", "input.pipeline_fill"}
-
-
 def test_no_more_is_promised_than_all_workers_make_when_each_is_as_fast_as_alone(run: Facts) -> None:
-    said = only(excluding(run, QUEUE, None))
-    _, rate, high = rates(said.next[0])
+    _, rate, high = rates(excluding(run, QUEUE, None).next[0])
     # 10 ms a sample, of which at most 78 % are spent waiting for the others, by each of four workers.
     assert run.samples_per_s < rate <= high <= 4 * 1e3 / (10.0 * (1 - 0.78))
     two_cpus = CPUS | {"tree_cpus": 0.1, "cpu_budget": 2.0}
-    assert rates(only(excluding(run, QUEUE, None, two_cpus)).next[0])[2] <= 2 * 1e3 / (10.0 * 0.04)
+    assert rates(excluding(run, QUEUE, None, two_cpus).next[0])[2] <= 2 * 1e3 / (10.0 * 0.04)
 
 
 # Samples made for nothing, and workers whose memory grows.
 
 
-def wasted(run: Facts, rows: list[dict[str, int]], iterable: bool = True) -> WastedSamples:
-    usual = {"loader": NOT_MEASURED, "made": 8, "present": 8, "kept": 8}
-    contents = records_of(CONTENT, [usual | {"batch": n} | row for n, row in enumerate(rows)])
-    found = wasted_samples_of(run.window, contents, iterable)
-    assert found is not None
-    return found
-
-
-NONE = records_of(CONTENT, [])
-TEN = (*range(10),)
-
-
-@pytest.mark.parametrize(
-    ("rows", "dropped"),
-    [
-        ([{"present": 6, "kept": 6}] * 20, 0.25),
-        ([{"kept": 3 + n % 3} for n in range(21)], 0.5),
-        ([{"kept": 2}] * 20, 0),  # the same number in each row is no loss
-        # Time of a stream that went into nothing counts as samples do.
-        ([{"stream_ns": 100, "unused_ns": 60}, {"stream_ns": 100, "unused_ns": 40}], 0.5),
-    ],
-)
-def test_samples_that_are_none_or_not_in_the_batch_are_dropped(
-    run: Facts, rows: list[dict[str, int]], dropped: float
-) -> None:
-    assert wasted(run, rows) == WastedSamples(pytest.approx(dropped), 0.0, 0.0)
-
-
-def prints(of_worker: dict[int, list[int]]) -> list[dict[str, int]]:
-    workers = len(of_worker)
+def prints(*of_workers: Iterable[int]) -> list[dict[str, int]]:
+    """Fingerprints of the batches that each worker makes, one after the other."""
     return [
-        {"worker": worker, "batch": place * workers + worker, "fingerprint": number}
-        for worker, numbers in of_worker.items()
+        {"worker": worker, "batch": place * len(of_workers) + worker, "fingerprint": number}
+        for worker, numbers in enumerate(of_workers)
         for place, number in enumerate(numbers)
     ]
 
 
+NONE = records_of(CONTENT, [])
+TEN = range(10)
+
+
 @pytest.mark.parametrize(
-    ("of_worker", "iterable", "repeated"),
+    ("rows", "iterable", "dropped", "repeated"),
     [
-        (dict.fromkeys(range(4), TEN), True, 0.75),
-        (dict.fromkeys(range(4), TEN), False, 0),
-        ({0: TEN, 1: [*range(10, 20)]}, True, 0),
-        ({0: [7] * 10, 1: [7] * 10}, True, 0),  # the data are all alike
-        ({0: [*range(8), 90, 91], 1: [20, 21, 2, 23, 24, 25, 26, 27, 90, 91]}, True, 0),  # now and then the same
-        ({0: [1, 2, 3], 1: [1, 2, 3]}, True, 0),  # too few
+        # Samples that are none, or not in the batch; the same number in each row is no loss.
+        ([{"present": 6, "kept": 6}] * 20, True, 0.25, 0),
+        ([{"kept": 3 + n % 3} for n in range(21)], True, 0.5, 0),
+        ([{"kept": 2}] * 20, True, 0, 0),
+        # Time of a stream that went into nothing counts as samples do.
+        ([{"stream_ns": 100, "unused_ns": 60}, {"stream_ns": 100, "unused_ns": 40}], True, 0.5, 0),
+        # Batches that every worker makes; of a dataset that divides itself alone.
+        (prints(TEN, TEN, TEN, TEN), True, 0, 0.75),
+        (prints(TEN, TEN, TEN, TEN), False, 0, 0),
+        (prints(TEN, range(10, 20)), True, 0, 0),
+        # Data that are all alike, that are the same now and then, and too few.
+        (prints([7] * 10, [7] * 10), True, 0, 0),
+        (prints([*range(8), 90, 91], [20, 21, 2, 23, 24, 25, 26, 27, 90, 91]), True, 0, 0),
+        (prints([1, 2, 3], [1, 2, 3]), True, 0, 0),
     ],
 )
-def test_batches_that_every_worker_makes_are_repeated(
-    run: Facts, of_worker: dict[int, list[int]], iterable: bool, repeated: float
+def test_what_is_made_and_not_used_is_wasted(
+    run: Facts, rows: list[dict[str, int]], iterable: bool, dropped: float, repeated: float
 ) -> None:
-    assert wasted(run, prints(of_worker), iterable).repeated == pytest.approx(repeated)
+    usual = {"loader": NOT_MEASURED, "made": 8, "present": 8, "kept": 8}
+    contents = records_of(CONTENT, [usual | {"batch": n} | row for n, row in enumerate(rows)])
+    found = wasted_samples_of(run.window, contents, iterable)
+    assert found == WastedSamples(pytest.approx(dropped), pytest.approx(repeated), 0.0)
 
 
 @pytest.mark.parametrize("queued", [True, False])
@@ -704,9 +675,7 @@ def test_what_is_left_tells_how_long_it_lasts(run: Facts) -> None:
     assert emulated.full_share == pytest.approx(0.5, abs=0.03)
 
 
-def growth(**fields: Any) -> MemoryGrowth:
-    usual = MemoryGrowth(10.0 * MB, False, 2, 100 * GB, 60.0, 0.0, 0.0, 0)
-    return replace(usual, **fields)
+growth = partial(replace, GROWING)
 
 
 @pytest.mark.parametrize(
@@ -726,7 +695,8 @@ def test_a_machine_without_memory_is_why_batches_take_long(run: Facts, fields: d
 def test_a_machine_that_is_soon_full_is_told_before_it_is(run: Facts) -> None:
     idle = replace(run, parts=replace(run.parts, input_ns=0, compute_ns=run.parts.wall_ns))
     for left, told in ((3 * GB, True), (100 * GB, False), (None, False)):
-        assert soon_full(replace(idle, memory=growth(available_bytes=left, elapsed_s=5.0, bytes_per_s=GB))) is None
+        early = replace(idle, memory=growth(available_bytes=left, elapsed_s=5.0, bytes_per_s=GB))
+        assert memory(Claim(early, 0.0)) is None
         facts = replace(idle, memory=growth(available_bytes=left))
         soon = [found for found in findings_of(facts) if found.cause == "input.memory"]
         assert len(soon) == told
@@ -777,7 +747,7 @@ def test_a_group_that_swaps_has_no_memory_left(run: Facts) -> None:
 def test_the_finding_says_whose_limit_it_is_and_where_it_is_set(run: Facts, fields: dict[str, Any], then: str) -> None:
     limit = replace(MemoryLimitSeen(MemoryLimitOf.CONTAINER, 4 * GIB, False, None), **fields)
     idle = replace(run, parts=replace(run.parts, input_ns=0, compute_ns=run.parts.wall_ns))
-    found = soon_full(replace(idle, memory=growth(available_bytes=3 * GB, limit=limit, kills=2)))
+    found = memory(Claim(replace(idle, memory=growth(available_bytes=3 * GB, limit=limit, kills=2)), 0.0))
     assert found is not None
     assert "At this pace, none of the container's 4.0 GiB is left in 5 min" in found.title
     assert found.title.endswith(then)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,7 @@ import pytest
 from support.crafted import add_events, evidence, facts_of_run, train_on_cpu, verdict_of_run
 from support.planted_runs import Making, hosted, serial
 from support.rendered import rendered
-from whyidle.analyse.causes.diagnosis import findings_of, verdict_of
+from whyidle.analyse.causes.diagnosis import verdict_of
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import PARTS
@@ -123,16 +122,6 @@ def made(worker: int, begin: int, end: int, **told: int) -> Any:
     return SimpleNamespace(worker=worker, begin_ns=begin, end_ns=end, **(stages | usual | told))
 
 
-def waiting(folder: Path, batch_ms: int = 0, fetch_ms: int = 20, epoch: int = 100, epochs: int = 1) -> Path:
-    """A training that waits for each batch, of two workers which are busy with one for so long, or of its own."""
-
-    def trace(step: int, begin: int, end: int) -> Any:
-        return made(step % 2, end - batch_ms * MS, end) if batch_ms else made(0, begin, end)
-
-    train(folder, [[Step(fetch_ns=fetch_ms * MS)] * epoch] * epochs, trace=trace, queue=QUEUE if batch_ms else None)
-    return folder
-
-
 QUEUE = SimpleNamespace(capacity=4, ready=lambda: 0)
 
 
@@ -175,63 +164,10 @@ def test_a_batch_that_is_finished_before_the_one_that_is_due_is_not_on_its_way(t
     assert facts.handoff_pct < 10
 
 
-def known(folder: Path, **loader: Any) -> Any:
-    """Facts of a recorded run, with figures of its loader that its trace lacks."""
-    facts = facts_of_run(folder)
-    return dataclasses.replace(facts, loader=dataclasses.replace(facts.loader, **loader))
-
-
-SLEEPING = {"cpu_pct": 2.0, "run_queue_pct": 3.0, "read_pct": 0.0, "unsplit_pct": 99.0}
-
-
-@pytest.mark.parametrize(
-    ("run", "cpus", "loader", "cause", "change"),
-    [
-        # More than the two CPUs: a batch takes 40 ms, the device wants one every 10.
-        ({"batch_ms": 40}, (0.5, 98.0), {}, "too_few_workers", "Set `num_workers=5` (more than CPUs"),
-        ({"batch_ms": 40}, (0.5, 98.0), {"run_queue_pct": 90.0}, "foreign_load", "Run it where nothing else runs"),
-        ({"fetch_ms": 60}, (0.3, None), {}, "serial", "Set `num_workers=8` (more than CPUs"),
-        ({"fetch_ms": 60}, (0.3, None), {"cpu_pct": 96.0}, "serial", "Set `num_workers=2` to"),
-    ],
-)
-def test_workers_that_wait_for_the_network_need_more_of_them_whoever_uses_the_cpus(
-    tmp_path: Path, run: dict[str, int], cpus: tuple[float, float | None], loader: Any, cause: str, change: str
-) -> None:
-    waiting(tmp_path / "run", **run)
-    update_run(tmp_path / "run", {"host": {"cpus": 2}})
-    used, machine = cpus
-    hosted(tmp_path / "run", used, 2, **({} if machine is None else {"machine_pct": machine}))
-    found = findings_of(known(tmp_path / "run", **SLEEPING | loader))[0]
-    assert found.cause == f"input.{cause}"
-    assert found.next[0].change.startswith(change)
-    if cause == "too_few_workers":
-        assert "95 % waiting" in found.title
-        assert found.evidence[0].value == pytest.approx(95)
-
-
-@pytest.mark.parametrize(
-    ("settings", "loader", "cause", "advice"),
-    [
-        ({"set_workers": 2, "persistent_workers": True}, {}, "pipeline_fill", "smaller batches"),
-        ({"set_workers": None, "persistent_workers": None}, {}, "pipeline_fill", "longer epochs"),
-        ({"set_workers": 2, "persistent_workers": False}, {}, "worker_restart", "persistent_workers=True"),
-    ],
-)
-def test_advice_on_first_batches_follows_from_the_settings(
-    tmp_path: Path, settings: dict[str, Any], loader: dict[str, Any], cause: str, advice: str
-) -> None:
-    epoch = [Step(fetch_ns=900 * MS)] + [Step(fetch_ns=MS)] * 15
-    train(tmp_path / "run", [epoch] * 6)
-    hosted(tmp_path / "run", 1.0, 2)
-    found = findings_of(dataclasses.replace(known(tmp_path / "run", **loader), **settings))[0]
-    assert found.cause == f"input.{cause}"
-    assert advice in found.next[0].change
-    assert ("persistent_workers" in found.next[0].change) == (cause == "worker_restart")
-
-
 def test_epochs_of_equally_slow_batches_are_no_pipeline_fill(tmp_path: Path) -> None:
     """Half of all fetches are first ones here, and no slower than the others."""
-    waiting(tmp_path / "run", 95, fetch_ms=50, epoch=2, epochs=30)
+    epochs = [[Step(fetch_ns=50 * MS)] * 2] * 30
+    train(tmp_path / "run", epochs, trace=lambda n, _, end: made(n % 2, end - 95 * MS, end), queue=QUEUE)
     hosted(tmp_path / "run", 2.0, 8)
     assert verdict_of_run(tmp_path / "run").cause == "input.too_few_workers"
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from support.crafted import facts_of_run
+from support.crafted import evidence, facts_of_run
 from support.jobs import SECOND, START, Job, Rank, analysed, late_ms, record, said
 from whyidle.analyse.ranks.job import samples_within
 from whyidle.analyse.ranks.membership import ranks_of
@@ -34,45 +36,52 @@ IN_A_COLLECTIVE = [Rank(fetch_ns=1 * MS, forward_ns=23 * MS), Rank(fetch_ns=21 *
 EIGHT = Rank(fetch_ns=8 * MS)
 
 
+CUDA = {"device": "cuda"}
+PAUSE = np.where(np.arange(200) == 100, 3 * SECOND, MS)
+TEN, TWENTY = Rank(fetch_ns=10 * MS), Rank(fetch_ns=20 * MS)
+
+
 @pytest.mark.parametrize(
-    ("ranks", "device", "late", "said"),
+    ("ranks", "how", "late", "said"),
     [
-        ([Rank(), COMPUTING], "cpu", 20, ["rank 1", "its own computing.", "temperature", "not: would not show"]),
-        ([Rank(), COMPUTING], "cuda", None, ["would not show"]),
-        ([Rank(), DATA], "cuda", 20, ["not: would not show"]),
-        ([Rank(), Rank(host_ns=21 * MS)], "cuda", 21, ["not: would not show"]),
+        ([Rank(), COMPUTING], {}, 20, ["rank 1", "its own computing.", "temperature", "not: would not show"]),
+        ([Rank(), COMPUTING], CUDA, 0, ["would not show"]),
+        ([Rank(), DATA], CUDA, 20, ["not: would not show"]),
+        ([Rank(), Rank(host_ns=21 * MS)], CUDA, 21, ["not: would not show"]),
         (
             [Rank(), WITHOUT_CPU],
-            "cpu",
-            20,
-            ["pass that does not compute", "whyidle attach PID", "thread on a CPU: 2.0", "not: temperature"],
+            *({}, 20, ["pass that does not compute", "whyidle attach PID", "thread on a CPU: 2.0", "not: temperature"]),
         ),
         # Ranks begin the backward pass together, because they waited for rank 1 in the forward pass already.
-        (IN_A_COLLECTIVE, "cpu", 20, ["rank 1"]),
+        (IN_A_COLLECTIVE, {}, 20, ["rank 1"]),
         # Every rank makes its batches itself; what helps the late one first is to have what the others have.
-        ([EIGHT, Rank(fetch_ns=28 * MS), EIGHT], "cpu", 20, ["(input.serial)", "On rank 1: Give it what the other"]),
-        ([Rank()] * 4, "cpu", 0, ["not: late in turn"]),
-        ([Rank(fetch_ns=40 * MS)] * 4, "cpu", 0, ["not: late in turn"]),
-        ([Rank(host_ns=40 * MS)] * 4, "cpu", 0, ["not: late in turn"]),
+        ([EIGHT, Rank(fetch_ns=28 * MS), EIGHT], {}, 20, ["(input.serial)", "On rank 1: Give it what the other"]),
+        *(
+            ([Rank(**own)] * 4, {}, 0, ["not: late in turn"])
+            for own in ({}, {"fetch_ns": 40 * MS}, {"host_ns": 40 * MS})
+        ),
+        ([Rank(), Rank(fetch_ns=PAUSE)], {}, None, []),
+        # Trainings that do not wait for each other.
+        ([TEN, TWENTY], {"lockstep": False}, None, ["do not end their steps together"]),
+        (
+            [TEN, replace(TWENTY, host="beta")],
+            *({"lockstep": False, "shifts": {"beta": SECOND}}, None, ["clocks could not be paired"]),
+        ),
     ],
 )
 def test_who_is_late_and_for_what(
-    tmp_path: Path, ranks: list[Rank], device: str, late: float | None, said: list[str]
+    tmp_path: Path, ranks: list[Rank], how: dict[str, Any], late: float | None, said: list[str]
 ) -> None:
-    analysis = analysed(record(tmp_path / "run", ranks, device=device))
+    analysis = analysed(record(tmp_path / "run", ranks, **how))
     verdict = analysis.verdict
     assert (verdict.cause == "rank.straggler") == ("rank.straggler" in causes(analysis)) == bool(late)
-    if late is not None:
+    if late:
         assert late_ms(analysis)[1] == pytest.approx(late, abs=0.6)
-    evidence = [f"{each.what}: {each.value}" for each in verdict.evidence]
-    text = " / ".join([verdict.title, *(each.change for each in verdict.next[:1]), *evidence, *analysis.notes])
+    assert late is not None or "lockstep" not in how or late_ms(analysis) == {}
+    shown = [f"{each.what}: {each.value}" for each in verdict.evidence]
+    text = " / ".join([verdict.title, *(each.change for each in verdict.next[:1]), *shown, *analysis.notes])
     for words in said:
         assert (words.removeprefix("not: ") in text) != words.startswith("not: "), text
-
-
-def test_one_long_pause_of_one_rank_makes_no_straggler(tmp_path: Path) -> None:
-    pause = np.where(np.arange(200) == 100, 3 * SECOND, MS)
-    assert "rank.straggler" not in causes(analysed(record(tmp_path / "run", [Rank(), Rank(fetch_ns=pause)])))
 
 
 def test_a_host_whose_ranks_are_all_late_is_named_as_a_whole(tmp_path: Path) -> None:
@@ -85,27 +94,15 @@ def test_a_host_whose_ranks_are_all_late_is_named_as_a_whole(tmp_path: Path) -> 
         for n in range(32)
     ]
     analysis = analysed(record(tmp_path / "run", ranks, 300, shifts={"slow": 7 * 10**14}))
-    assert analysis.job.straggler.ranks == tuple(range(24, 32))
-    assert {e.what: e.value for e in analysis.verdict.evidence}["Host"] == "slow"
-    assert analysis.job.straggler.cost_ns == pytest.approx(19 * MS, rel=0.03)
+    told = evidence(analysis.verdict)
+    assert (told["Waited for"], told["Host"]) == ("ranks 24, 25, 26, 27, 28, 29, 30 and 31", "slow")
+    assert told["Wait of the others"] == pytest.approx(19, rel=0.03)
 
 
 def test_a_straggler_that_explains_little_of_what_all_ranks_wait_for_is_second(tmp_path: Path) -> None:
     analysis = analysed(record(tmp_path / "run", [Rank(fetch_ns=40 * MS), Rank(fetch_ns=46 * MS)]))
     assert causes(analysis)[1:] == ["input.serial", "rank.straggler"]
     assert analysis.verdict.title.startswith("Rank 1: ")
-
-
-def test_trainings_that_do_not_wait_for_each_other_are_not_compared(tmp_path: Path) -> None:
-    ranks = [Rank(fetch_ns=10 * MS), Rank(fetch_ns=20 * MS)]
-    analysis = analysed(record(tmp_path / "run", ranks, lockstep=False))
-    assert "rank.straggler" not in causes(analysis)
-    assert said(analysis, "do not end their steps together")
-    assert late_ms(analysis) == {}
-    apart = [Rank(fetch_ns=10 * MS), Rank(fetch_ns=20 * MS, host="beta")]
-    analysis = analysed(record(tmp_path / "apart", apart, lockstep=False, shifts={"beta": SECOND}))
-    assert "rank.straggler" not in causes(analysis)
-    assert said(analysis, "clocks could not be paired")
 
 
 def test_clocks_that_drift_for_an_hour_stay_paired(tmp_path: Path) -> None:

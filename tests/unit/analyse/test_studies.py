@@ -32,7 +32,7 @@ from whyidle.matrix.ceilings import add_round
 from whyidle.record.comparison import CellRecord
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.documents.comparison import curve_names
-from whyidle.report.plot import PICTURES, save_picture
+from whyidle.report.plot import RANKS, save_picture
 from whyidle.scenarios.planted import Step, train
 
 # Places, results, limits.
@@ -445,7 +445,7 @@ def test_the_picture_has_a_line_a_curve_beside_the_ideal_one(tmp_path: Path) -> 
         + [of_ranks(2, 192, status="oom", device="emulated:v100", interconnect="pcie3")]
     )
     for name in ("a.svg", "b.svg"):
-        save_picture(lambda: PICTURES["scaling_plot"](found, {}, "SSD300 on emulated V100"), tmp_path / name)
+        save_picture(lambda: RANKS.draw(found, {}, "SSD300 on emulated V100"), tmp_path / name)
     drawn = (tmp_path / "a.svg").read_text()
     assert drawn == (tmp_path / "b.svg").read_text()
     for words in ("ideal", "OOM", "pcie3 batch 64", "emulated speed-up"):
