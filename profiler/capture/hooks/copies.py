@@ -11,25 +11,22 @@ import torch
 
 from ...devices.emulated import EmulatedDevice
 from ...devices.protocol import Copy, Device, Event
-from ..steps import StepRecorder
 from .loop import Loop
 from .parts import ask_pinned, device_of, has_plain_memory, is_on, shape_of
-from .switch import Switch
-from .waits import Streams
-from .wrap import Wraps
+from .waits import DeviceHook, Streams
 
 
-class DeviceHook(Wraps):
+class OwnDeviceHook(DeviceHook):
     """Sees the copies that such a program makes, and the waits for them.
 
     What an emulated device is asked, only it knows of. Of a CUDA device the hooks on torch see the same, but for copies
     begun within a fetch: those are told when the computing stream is to wait for them.
     """
 
-    def __init__(self, loop: Loop, steps: StepRecorder, device: Device, switch: Switch) -> None:
-        super().__init__(switch, loop.in_step)
-        self._steps = steps
-        self._device = device
+    name, without = "whyidle's own device", "direct calls to it are not recorded"
+
+    def __init__(self, loop: Loop, device: Device, streams: Streams) -> None:
+        super().__init__(loop, device, streams)
         self._emulated = isinstance(device, EmulatedDevice)
         self._seen: Copy | None = None
         """The last copy that began within a step."""
@@ -80,20 +77,17 @@ class _Under:
         self.begin = begin
 
 
-class CopyHook(Wraps):
+class CopyHook(DeviceHook):
     """Sees the copies that a training asks tensors for, between the fetch of a batch and the next.
 
     A copy on a side stream is told from one between the computations. A tensor that is not one block of memory is not
     seen: a sparse or a nested one, say.
     """
 
-    def __init__(self, loop: Loop, steps: StepRecorder, device: Device, switch: Switch, streams: Streams) -> None:
-        super().__init__(switch, loop.in_step)
-        self._loop = loop
-        self._steps = steps
-        self._device = device
-        self._streams = streams
-        self._on = device.torch_device
+    name, without = "Tensor.to", "copies to the device are not recorded"
+
+    def __init__(self, loop: Loop, device: Device, streams: Streams) -> None:
+        super().__init__(loop, device, streams)
         self._target = device.torch_device.type
         self._pinned: dict[tuple[torch.Size, torch.dtype], list[int]] = {}
         """[copies until it is asked again, whether it is pinned]"""

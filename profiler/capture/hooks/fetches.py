@@ -15,12 +15,12 @@ from torch import is_grad_enabled
 
 from ...record.schema import BATCH, NOT_MEASURED
 from ..loop_detector.loaders import Iteration, Part, Role, Use
-from ..session import Session
 from ..steps import QueueLook
 from .identity import ByIdentity
 from .loader_facts import LoaderFacts
 from .loop import Loop
 from .switch import Switch
+from .wrap import Hook
 
 Telling: TypeAlias = Callable[[Any], Any]
 """From a batch to its `whyidle.MadeBatch`, or `None` where that is not known."""
@@ -33,22 +33,19 @@ _TOLD = (
 """Fields of a batch's record that a `MadeBatch` has."""
 
 
-class ToldBatches:
+class ToldBatches(Hook):
     """Records the batches of steps as the program says that they were made.
 
     Whether a fetch belongs to a step is sure only when the next one begins: its record is stored then.
     """
 
-    def __init__(self, session: Session, loop: Loop, switch: Switch) -> None:
-        self.switch = switch
-        self.under_way = False
-        """A fetch is under way whose batch is told of: whatever makes batches within it records nothing."""
-        self._session = session
-        self._loop = loop
-        self._pending: array[int] | None = None
+    name, without = "the program's own report on batches", "it is not recorded any more"
 
-    def install(self) -> None:
-        """Nothing is replaced for it."""
+    def __init__(self, loop: Loop) -> None:
+        super().__init__(loop)
+        self.telling = False
+        """A fetch is under way whose batch is told of: whatever makes batches within it records nothing."""
+        self._pending: array[int] | None = None
 
     def remove(self) -> None:
         """The recording ends, all steps are stored."""
@@ -56,10 +53,10 @@ class ToldBatches:
 
     def handed_over(self, batch: Any, samples: int, tells: Telling) -> None:
         """A batch came that `tells` knows."""
-        steps = self._session.steps
+        steps = self._steps
         if not self.switch.on or not steps.recording or self._loop.part is Part.NOTHING:
             return
-        begin = self._session.device.now()
+        begin = self._now()
         try:
             made = tells(batch)
             if made is None:
@@ -74,7 +71,7 @@ class ToldBatches:
         except Exception as error:
             self.switch.fail(error)
         finally:
-            steps.add_overhead(self._session.device.now() - begin)
+            steps.add_overhead(self._now() - begin)
 
     def store(self, last: bool = False) -> None:
         """Store the record that waits, unless its step was taken back. `last`: no step is open."""
@@ -93,14 +90,9 @@ Count = Callable[[Any], int | None]
 class Fetches:
     """Knows what is iterated over, and tells the loop."""
 
-    def __init__(
-        self, loop: Loop, now: Callable[[], int], switch: Switch, notice: Callable[[str], object], told: ToldBatches
-    ) -> None:
-        self.loop = loop
-        self.now = now
-        self.told = told
-        self.switch = switch
-        self.notice = notice
+    def __init__(self, loop: Loop, switch: Switch, told: ToldBatches) -> None:
+        self.loop, self.switch, self.told = loop, switch, told
+        self.now = loop.now
         self._roles: ByIdentity[Role] = ByIdentity()
 
     @property
@@ -178,7 +170,8 @@ class OnePass:
         if iteration is None or iteration.done:
             # Nobody was seen to make this iterator, or it begins anew.
             iteration = self.iteration = Iteration(self.role, now, self.facts, self.queue)
-        heard = loop.asks(fetches.switch, iteration, now)
+        asked = iteration, now, is_grad_enabled(), loop.steps.computed()
+        heard = loop.hears(fetches.switch, loop.fetch_began, *asked)
         fetches.told.store()
         try:
             batch = self._within(fetch, *args)
@@ -196,11 +189,11 @@ class OnePass:
         """Call it; whatever is called within is part of it."""
         loop, told = self.fetches.loop, self.fetches.told
         # No call lies between this and what undoes it, so that no interrupt can: whatever follows would not be seen.
-        loop.fetching, told.under_way = True, self.tells is not None
+        loop.fetching, told.telling = True, self.tells is not None
         try:
             return call(*args)
         finally:
-            loop.fetching = told.under_way = False
+            loop.fetching = told.telling = False
 
     def _came(self, iteration: Iteration, batch: Any) -> None:
         fetches, loop = self.fetches, self.fetches.loop
@@ -208,7 +201,7 @@ class OnePass:
         try:
             samples = self.count(batch) if iteration.use is not Use.EVALUATES else 0
             if samples is None:
-                fetches.notice(f"The number of samples in a batch of {type(batch).__name__} is unknown.")
+                loop.session.notice(f"The number of samples in a batch of {type(batch).__name__} is unknown.")
                 samples = NOT_MEASURED
             flags = 0 if loop.part is Part.NOTHING else loop.shapes.flags(batch)
         except Exception as error:

@@ -16,14 +16,12 @@ from ...record.stacks import Call
 from ..hidden import forget_frame, passes_on
 from ..loader_made import made_at
 from ..loop_detector.loaders import Iteration, Part, Role
-from ..steps import StepRecorder
 from .identity import ByIdentity
 from .loader_facts import LoaderFacts, queue_of, reference_to, starts_python
 from .loop import Loop
 from .parts import samples_of
-from .steady import LEAST_DRAW_NS, IteratorPasses, KnownIterator
-from .switch import Switch
-from .wrap import Patches, Unexpected
+from .steady import LEAST_DRAW_NS, IteratorPasses, KnownIterator, instead
+from .wrap import Hook, Unexpected
 
 if TYPE_CHECKING:
     from ..tuning.takeover import Takeover
@@ -31,32 +29,21 @@ if TYPE_CHECKING:
 _STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 
 
-class LoaderHook(Patches):
+class LoaderHook(Hook):
     """Wraps what makes an iterator and what asks it for a batch.
 
     `_BaseDataLoaderIter.__next__` serves every kind of torch's loader and of `StatefulDataLoader`. The iterator's type,
     its length and its state stay what they are.
     """
 
-    def __init__(
-        self,
-        loop: Loop,
-        steps: StepRecorder,
-        now: Callable[[], int],
-        switch: Switch,
-        notice: Callable[[str], object],
-    ) -> None:
-        super().__init__()
-        self._loop = loop
-        self._steps = steps
-        self._now = now
-        self.switch = switch
-        self._notice = notice
+    name, without = "torch's DataLoader", "no later steps are recorded"
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__(loop, on_failure=loop.give_up)
         self._roles: ByIdentity[Role] = ByIdentity()
         self._known: ByIdentity[KnownIterator] = ByIdentity()
         self._last: KnownIterator | None = None
         """What is known of the iterator that was asked for a batch last, or is being asked."""
-        self._steady = loop.steady
         self._stateful = False
         self.passes_of: Callable[[Any], IteratorPasses | None] | None = None
         """Tells which batch an iterator handed over, once somebody watches its workers."""
@@ -74,12 +61,12 @@ class LoaderHook(Patches):
         try:
             self.replace(base, "_next_index", self._wrap_next_index, None)
         except Unexpected as error:
-            self._notice(f"The first tensor of each batch tells its number of samples: {error}.")
+            self._session.notice(f"The first tensor of each batch tells its number of samples: {error}.")
         try:
             self.replace(base, "__init__", self._wrap_sampler_iter, None, None)
             self.replace(base, "_reset", self._wrap_sampler_iter, None, None)
         except Unexpected as error:
-            self._notice(f"Work of a sampler at the start of an epoch counts for its first batch: {error}.")
+            self._session.notice(f"Work of a sampler at the start of an epoch counts for its first batch: {error}.")
 
     def last(self) -> Any | None:
         """The iterator that was asked for a batch last, while it is there."""
@@ -174,9 +161,8 @@ class LoaderHook(Patches):
                 switch.fail(error)
             return batch
 
-        if self._steady is None or self.takeover is not None:
-            return __next__
-        return self._steady.instead("next", original, __next__, switch.fail, self._came, self._raised)
+        steady = None if self.takeover is not None else loop.steady
+        return instead(steady, "next", original, __next__, switch.fail, self._came, self._raised)
 
     def _came(self, known: KnownIterator, asked: Iteration, iterator: Any, batch: Any) -> None:
         """A batch was handed over."""
@@ -235,9 +221,7 @@ class LoaderHook(Patches):
                 switch.fail(error)
             return index
 
-        if self._steady is None:
-            return _next_index
-        return self._steady.instead("index", original, _next_index, switch.fail, self._drew, loop.drew)
+        return instead(loop.steady, "index", original, _next_index, switch.fail, self._drew, loop.drew)
 
     def _drew(self, iterator: Any, indices: int) -> None:
         """So many were drawn for a batch."""
@@ -249,8 +233,8 @@ class LoaderHook(Patches):
 
     def _follows(self, known: KnownIterator) -> None:
         """Its iterator is asked for a batch, where another was before."""
-        if self._steady is not None and self._last is not known:
-            self._steady.follow(known)
+        if self._loop.steady is not None and self._last is not known:
+            self._loop.steady.follow(known)
         self._last = known
 
     def _wrap_sampler_iter(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -312,7 +296,9 @@ class LoaderHook(Patches):
         """Samples of a batch whose indices were not seen."""
         samples = samples_of(batch)
         if samples is None:
-            self._notice(f"The number of samples in a batch of {type(batch).__name__} is unknown; it counts as 0.")
+            self._session.notice(
+                f"The number of samples in a batch of {type(batch).__name__} is unknown; it counts as 0."
+            )
         return samples or 0
 
     def _fetch_fails(self, asked: KnownIterator) -> None:

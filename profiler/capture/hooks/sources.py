@@ -15,11 +15,12 @@ from torch.utils.data import DataLoader, IterableDataset
 from ..imports import Imports
 from ..libraries import SOURCES, Gives, Source, called_from
 from ..watched import watched
-from .fetches import Count, Fetches, OnePass
+from .fetches import Count, Fetches, OnePass, ToldBatches
 from .identity import ByIdentity
 from .loader_facts import LoaderFacts, starts_python
+from .loop import Loop
 from .parts import parts_of, samples_of
-from .wrap import Patches, Unexpected
+from .wrap import Hook, Unexpected
 
 
 def _columns(batch: Any) -> int | None:
@@ -60,14 +61,14 @@ _COUNTS: dict[str, Callable[[Any], Count]] = {
 """From the object iterated over, how samples are counted."""
 
 
-class SourceHook:
+class SourceHook(Hook):
     """Replaces the methods of `SOURCES`, each once its library is there."""
 
-    def __init__(self, fetches: Fetches, notice: Callable[[str], object]) -> None:
-        self.fetches = fetches
-        self.switch = fetches.switch
-        self._notice = notice
-        self._patches = Patches()
+    name, without = "iterators that are no DataLoader", "their fetches are not recorded"
+
+    def __init__(self, loop: Loop, told: ToldBatches) -> None:
+        super().__init__(loop)
+        self.fetches = Fetches(loop, self.switch, told)
         self._imports = Imports()
         self._passes: ByIdentity[OnePass] = ByIdentity()
         """Passes of iterators that are asked themselves."""
@@ -79,7 +80,7 @@ class SourceHook:
 
     def remove(self) -> None:
         self._imports.forget()
-        self._patches.put_back()
+        self.put_back()
 
     def _imported(self, module: ModuleType) -> None:
         for source in SOURCES:
@@ -89,10 +90,10 @@ class SourceHook:
                 owner = getattr(module, source.owner, None)
                 if owner is None:
                     raise Unexpected(f"{source.module} has no {source.owner}")
-                self._patches.replace(owner, source.method, self._wrap(source), None, *source.example)
+                self.replace(owner, source.method, self._wrap(source), None, *source.example)
             except Exception as error:
                 self._left_out.add(source.library)
-                self._notice(
+                self._session.notice(
                     f"The iterators of {source.library} differ from those that whyidle knows ({error}), so its fetches "
                     "are not recorded. Wrap yours in `whyidle.watch(iterable)`."
                 )

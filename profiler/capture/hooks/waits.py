@@ -15,11 +15,9 @@ from typing import Any
 import torch
 
 from ...devices.protocol import Device
-from ..steps import StepRecorder
 from .loop import Loop
 from .parts import is_on
-from .switch import Switch
-from .wrap import Unexpected, Wraps
+from .wrap import Hook, Unexpected
 
 
 class Streams:
@@ -48,16 +46,16 @@ class Streams:
 _DISTRIBUTED = "torch.distributed.checkpoint"
 
 
-class SaveHook(Wraps):
+class SaveHook(Hook):
     """Wraps `torch.save`, and `save` and `async_save` of torch's distributed checkpoints once they are imported.
 
     A checkpoint between a step's fetch and its computation leaves the step open; elsewhere it ends the step.
     """
 
-    def __init__(self, loop: Loop, now: Callable[[], int], switch: Switch) -> None:
-        super().__init__(switch, self._may_be_one)
-        self._loop = loop
-        self._now = now
+    name, without = "torch.save", "checkpoints count as host time"
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__(loop, self._may_be_one)
         self._distributed = False
 
     def install(self) -> None:
@@ -93,25 +91,29 @@ class SaveHook(Wraps):
         bounds, begin_ns = begun
         self._loop.saved(begin_ns)
         if bounds:
-            self._loop.boundary_ends()
+            self._loop.happens(self._loop.end_boundary)
 
 
 READING = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__")
 """Methods of a tensor that need its values on the host."""
 
 
-class SyncHook(Wraps):
+class DeviceHook(Hook):
+    """Sees what a training asks a device with a queue for, in the midst of a step that is looked at."""
+
+    def __init__(self, loop: Loop, device: Device, streams: Streams) -> None:
+        super().__init__(loop, loop.in_step)
+        self._device, self._streams = device, streams
+        self._on = device.torch_device
+
+
+class SyncHook(DeviceHook):
     """Wraps the calls that a training waits in: methods of tensors on the device, and the explicit ones.
 
     What waits inside torch is not seen: `nonzero`, indexing with a mask, printing a tensor.
     """
 
-    def __init__(self, loop: Loop, steps: StepRecorder, device: Device, switch: Switch, streams: Streams) -> None:
-        super().__init__(switch, loop.in_step)
-        self._loop = loop
-        self._steps = steps
-        self._on = device.torch_device
-        self._streams = streams
+    name, without = "calls that wait for the device", "such waits are not recorded"
 
     def install(self) -> None:
         for name in READING:
@@ -136,14 +138,10 @@ class SyncHook(Wraps):
         self._steps.sync_end()
 
 
-class StreamWaitHook(Wraps):
+class StreamWaitHook(DeviceHook):
     """Sees the computing stream being told to wait for another one: for a batch that was copied ahead, say."""
 
-    def __init__(self, loop: Loop, steps: StepRecorder, switch: Switch, streams: Streams) -> None:
-        super().__init__(switch, loop.in_step)
-        self._loop = loop
-        self._steps = steps
-        self._streams = streams
+    name, without = "torch.cuda.Event.wait", "the device's waits for copies ahead count as compute"
 
     def install(self) -> None:
         # Which `Stream.wait_event` and `wait_stream` call as well.

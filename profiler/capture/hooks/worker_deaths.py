@@ -16,37 +16,33 @@ from torch.utils.data._utils import signal_handling
 
 from ...record.schema import NOT_MEASURED, EventKind
 from ..hidden import forget_frame
-from ..session import Session
-from .switch import Switch
-from .wrap import Patches
+from .loop import Loop
+from .wrap import Hook
 
 _DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)")
 MOST = 64
 """Deaths that are kept: a job has no more to learn from further ones."""
 
 
-class WorkerDeaths:
+class WorkerDeaths(Hook):
     """Records them. The error reaches the training by a fetch, or by the handler of a signal, wherever it is then."""
 
-    def __init__(
-        self, session: Session, now: Callable[[], int], iterator: Callable[[], Any | None], switch: Switch
-    ) -> None:
+    name, without = "workers that die", "the cause is not recorded"
+
+    def __init__(self, loop: Loop, iterator: Callable[[], Any | None]) -> None:
         """`iterator`: of a loader, that was asked for a batch last."""
-        self._session = session
-        self._now = now
+        super().__init__(loop)
         self._iterator = iterator
-        self.switch = switch
-        self._patches = Patches()
         self._seen: set[int] = set()
         self._noted: deque[tuple[int, int, int, int]] = deque(maxlen=MOST)
         """(when, pid, number, exit code) of what is not recorded yet: a signal's handler must not write."""
 
     def install(self) -> None:
         # Torch's handler of SIGCHLD asks for it by this name.
-        self._patches.replace(signal_handling, "_error_if_any_worker_fails", self._wrap)
+        self.replace(signal_handling, "_error_if_any_worker_fails", self._wrap)
 
     def remove(self) -> None:
-        self._patches.put_back()
+        self.put_back()
         # What a signal's handler raised has left no fetch since.
         self.record()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -18,6 +18,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from ...record.segment import tell_of_fork
 from ..hidden import forget_frame
+from .loop import Loop
 from .switch import Switch
 
 _ABSENT = object()
@@ -88,7 +89,7 @@ class Patches:
 
 
 class Wraps(Patches):
-    """Functions around which a hook is called. Most hooks are that and no more."""
+    """Functions around which a hook is called."""
 
     def __init__(self, switch: Switch, listens: Callable[[], bool] | None = None) -> None:
         """
@@ -152,6 +153,33 @@ class Wraps(Patches):
             return wrapped
 
         self.replace(owner, name, wrap, *example)
+
+
+class Hook(Wraps):
+    """A hook of one recording: functions of torch that are replaced, or around which it is called."""
+
+    name: ClassVar[str]
+    """What is hooked, for people."""
+    without: ClassVar[str]
+    """What a report lacks without the hook; a clause such as "copies are not measured"."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        listens: Callable[[], bool] | None = None,
+        on_failure: Callable[[], object] | None = None,
+    ) -> None:
+        """
+        Args:
+            loop: what is told of the training's calls.
+            listens: as in `Wraps`.
+            on_failure: called when the hook fails, to leave nothing half recorded.
+        """
+        super().__init__(Switch(self.name, self.without, loop.session.notice, on_failure), listens)
+        self._loop, self._session, self._steps, self._now = loop, loop.session, loop.steps, loop.now
+
+    def install(self) -> None:
+        """Put the hook in. Raises `Unexpected` where what it needs is not as expected."""
 
 
 def _look_like(wrapped: Any, original: Any, owner: Any, name: str) -> None:

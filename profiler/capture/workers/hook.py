@@ -34,9 +34,9 @@ from ..hidden import forget_frame, passes_on
 from ..hooks.fetches import ToldBatches
 from ..hooks.identity import ByIdentity
 from ..hooks.loop import Loop
-from ..hooks.steady import PASS, IteratorPasses, SteadyPath
+from ..hooks.steady import PASS, IteratorPasses, instead
 from ..hooks.switch import Switch
-from ..hooks.wrap import Patches, Unexpected, Wraps
+from ..hooks.wrap import Hook, Patches, Unexpected
 from ..loop_detector.loaders import Part
 from ..session import Session
 from ..stacks.within import look_within
@@ -62,11 +62,11 @@ class Fetchers:
         self.of_thread = _OfThread()
         self.in_training: FetchTimer | None = None
         """Of batches that no worker makes."""
-        self._steady: SteadyPath | None = None
+        self._steady: Any = None
         self._patches = Patches()
         self._users = 0
 
-    def install(self, in_training: FetchTimer | None = None, steady: SteadyPath | None = None) -> None:
+    def install(self, in_training: FetchTimer | None = None, steady: Any = None) -> None:
         """Replace the fetchers' `fetch`; as often as wanted.
 
         Args:
@@ -127,9 +127,9 @@ class Fetchers:
                 raise
             return batch
 
-        if self._steady is None or self.in_training is None:
+        if self.in_training is None:
             return fetch
-        return self._steady.instead("fetch", original, fetch, self.in_training.switch.fail, self.in_training)
+        return instead(self._steady, "fetch", original, fetch, self.in_training.switch.fail, self.in_training)
 
 
 fetchers = Fetchers()
@@ -378,17 +378,16 @@ _numbers = count(1)
 # Of the process, not of one recording: workers outlive a recording that is begun anew.
 
 
-class WorkersHook:
+class WorkersHook(Hook):
     """Numbers the iterators with workers, and puts itself around the loop that their workers run."""
 
-    def __init__(self, session: Session, loop: Loop, told: ToldBatches, switch: Switch) -> None:
+    name, without = "preparing batches", "what it costs is not recorded"
+
+    def __init__(self, loop: Loop, told: ToldBatches) -> None:
         """`told`: what the program says of the making itself, which then is all that is recorded of it."""
-        self.switch = switch
-        self._session = session
-        self._loop = loop
+        super().__init__(loop)
         self._told = told
         self._pid = os.getpid()
-        self._wraps = Wraps(switch)
         self._loops: list[WorkerLoop] = []
         self._stateful = False
         self._installed = False
@@ -397,14 +396,14 @@ class WorkersHook:
     def install(self) -> None:
         base = dataloader._BaseDataLoaderIter
         self._patch_loop(torch_worker)
-        self._wraps.replace(base, "__init__", self._wrap_init, None, None)
-        self._wraps.around(base, "_reset", self._begins_anew, None, None, None)
+        self.replace(base, "__init__", self._wrap_init, None, None)
+        self.around(base, "_reset", self._begins_anew, None, None, None)
         self._training = TrainingFetchTimer(self._session, self._loop, self._told, self.switch)
         self._installed = True
         fetchers.install(self._training, self._loop.steady)
 
     def remove(self) -> None:
-        self._wraps.put_back()
+        self.put_back()
         for loop in self._loops:
             loop.serves(0)
         if self._installed:
@@ -432,7 +431,7 @@ class WorkersHook:
 
         original = getattr(module, "_worker_loop", None)
         taken = len(inspect.signature(original).parameters) if callable(original) else 0
-        self._wraps.replace(module, "_worker_loop", wrap, *[None] * taken)
+        self.replace(module, "_worker_loop", wrap, *[None] * taken)
 
     def _wrap_init(self, original: Callable[..., None]) -> Callable[..., None]:
         def __init__(self_: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
@@ -460,7 +459,7 @@ class WorkersHook:
             with contextlib.suppress(Unexpected):
                 self._patch_loop(sys.modules[STATEFUL])
         loader = 0
-        if self.switch.on and not self._told.under_way and int(getattr(iterator, "_num_workers", 0)) > 0:
+        if self.switch.on and not self._told.telling and int(getattr(iterator, "_num_workers", 0)) > 0:
             loader = next(_numbers)
             _iterators.put(iterator, IteratorPasses(loader))
         for loop in self._loops:
@@ -499,7 +498,7 @@ class TrainingFetchTimer(FetchTimer):
         loop = self._loop
         if not self._steps.recording or loop.part is Part.NOTHING or not loop.fetching or get_ident() != loop.thread:
             return False
-        if self._told.under_way:
+        if self._told.telling:
             return False
         begin = monotonic_ns()
         if begin < self._not_before and self._pending is None:

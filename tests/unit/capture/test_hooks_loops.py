@@ -639,7 +639,7 @@ def wait(made: Recording, within: int = 0) -> None:
     tell = made.hooks.tell
     assert tell(lambda loop: loop.wait_begins())
     assert not [True for _ in range(within) if tell(lambda loop: loop.wait_begins())]
-    tell(lambda loop: loop.wait_ends(failed=False))
+    tell(lambda loop: loop.happens(loop.wait_ended, False))
 
 
 def test_a_marked_wait_within_a_marked_wait_is_part_of_it(tmp_path: Path) -> None:
@@ -671,10 +671,10 @@ def test_a_marked_wait_after_a_checkpoint_costs_no_marked_step(tmp_path: Path) -
     with recording(tmp_path) as made:
         tell = made.hooks.tell
         for _ in range(3):
-            tell(lambda loop: loop.step_begins())
+            tell(lambda loop: loop.happens(loop.step_marked))
             net.learn(OWN)
             tell(lambda loop: loop.boundary_begins())
-            tell(lambda loop: loop.boundary_ends())
+            tell(lambda loop: loop.happens(loop.end_boundary))
             wait(made)
     assert (made.notices, len(made.samples)) == ([], 3)
 
