@@ -24,12 +24,7 @@ from torch.utils.data import dataloader
 from torch.utils.data._utils import fetch as torch_fetch
 from torch.utils.data._utils import worker as torch_worker
 
-from ...errors import RecordError
 from ...record.notices import TRAINING_NOTICES, Notices
-from ...record.schema import BATCH, CONTENT, NOT_MEASURED, TRANSFORM, Kind
-from ...record.segment import RecordWriter
-from ...record.stacks import Names
-from ..bootstrap import stack_options
 from ..hidden import forget_frame, passes_on
 from ..hooks.fetches import ToldBatches
 from ..hooks.identity import ByIdentity
@@ -38,12 +33,8 @@ from ..hooks.steady import PASS, IteratorPasses, instead
 from ..hooks.switch import Switch
 from ..hooks.wrap import Hook, Patches, Unexpected
 from ..loop_detector.loaders import Part
-from ..session import Session
-from ..stacks.within import look_within
-from ..steps import StepRecorder
-from .batch_content import BatchContent
 from .counters import ThreadCounters
-from .fetch_timing import FetchTimer, Row
+from .fetch_timing import BatchRecords, FetchTimer, Row
 
 FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
 
@@ -180,19 +171,28 @@ class WorkerLoop:
         self._next.loader = loader
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        loader = getattr(self._next, "loader", 0)
-        recording = None
+        loader, timer = getattr(self._next, "loader", 0), None
         if loader:
             switch = Switch(NAME, WITHOUT, Notices(self._folder / TRAINING_NOTICES))
             with switch:
-                recording = WorkerRecording(switch, self._folder, self._rank, self._training, loader)
-                args, kwargs = recording.sees(self._original, args, kwargs)
+                bound = inspect.signature(self._original).bind(*args, **kwargs)
+                worker, own = int(bound.arguments["worker_id"]), os.getpid() != self._training
+                records = BatchRecords(self._folder, self._rank, self._training, worker, loader)
+                ids = {"worker": worker, "training": self._training, "loader": loader}
+                timer = WorkerFetchTimer(switch, records, own, **ids)
+                fetchers.install()
+                fetchers.of_thread.timer = timer
+                bound.arguments["index_queue"] = Orders(bound.arguments["index_queue"], timer)
+                args, kwargs = bound.args, bound.kwargs
         try:
             with passes_on:
                 return self._original(*args, **kwargs)
         finally:
-            if recording is not None:
-                recording.close()
+            if timer is not None:
+                with timer.switch:
+                    fetchers.of_thread.timer = None
+                    fetchers.remove()
+                    timer.close()
 
     def __reduce__(self) -> Any:
         loader = getattr(self._next, "loader", 0)
@@ -210,124 +210,10 @@ class WorkerLoop:
         return cls(original, Path(folder), rank, training, loader)
 
 
-def positions(loop: Callable[..., Any]) -> dict[str, int]:
-    """Where a `_worker_loop` takes what we need: its arguments have changed between releases of torch.
-
-    Raises:
-        LookupError: it does not take them.
-    """
-    names = list(inspect.signature(loop).parameters)
-    missing = [name for name in NEEDED if name not in names]
-    if missing:
-        raise LookupError(f"_worker_loop takes no {' and no '.join(missing)}")
-    return {name: names.index(name) for name in NEEDED}
-
-
-class RecordsBeside:
-    """What goes with the records of one maker of batches: the calls of transforms, and what batches consist of.
-
-    A file of each is made once there is something to write. Where that fails the rest is recorded without it.
-    """
-
-    def __init__(self, folder: Path, rank: int, training: int, worker: int = 0, loader: int | None = None) -> None:
-        """`loader`: whose worker this is; `None`: the training makes its batches itself."""
-        self._folder = folder
-        self._who = rank, training
-        self._worker = worker
-        self._loader = NOT_MEASURED if loader is None else loader
-        self._in_worker = loader is not None
-        self._writers: dict[Kind, RecordWriter | None] = {}
-
-    def transform(self, name: int, position: int, calls: int, ns: int) -> None:
-        """A transform was called so often for one batch, which took so long."""
-        self._append(TRANSFORM, name, position, calls, ns, self._loader)
-
-    def content(self, batch: int, *content: int) -> None:
-        """A batch consists of that: the fields of CONTENT after `batch`."""
-        self._append(CONTENT, self._loader, batch, *content)
-
-    def close(self) -> None:
-        for writer in self._writers.values():
-            if writer is not None:
-                writer.close()
-
-    def _append(self, kind: Kind, *fields: int) -> None:
-        if kind not in self._writers:
-            self._writers[kind] = None
-            with contextlib.suppress(RecordError):
-                self._writers[kind] = RecordWriter(self._folder, kind, *self._who, slot=self._in_worker)
-        if (writer := self._writers[kind]) is not None:
-            writer.append(self._who[1], self._worker, *fields)
-
-
-class WorkerRecording:
-    """One worker's recording."""
-
-    def __init__(self, switch: Switch, folder: Path, rank: int, training: int, loader: int) -> None:
-        self._switch = switch
-        self._folder = folder
-        self._who = rank, training
-        self._loader = loader
-        self._batches: RecordWriter | None = None
-        self._beside: RecordsBeside | None = None
-        self._timer: WorkerFetchTimer | None = None
-        self._patched = False
-
-    def sees(
-        self, loop: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments for torch's loop, with the queue of orders looked into."""
-        bound = inspect.signature(loop).bind(*args, **kwargs).arguments
-        where = positions(loop)
-        worker = int(bound["worker_id"])
-        rank, training = self._who
-        self._beside = RecordsBeside(self._folder, rank, training, worker, self._loader)
-        self._batches = RecordWriter(self._folder, BATCH, rank, training, slot=True)
-        own = os.getpid() != training
-        self._timer = WorkerFetchTimer(
-            self._switch,
-            ThreadCounters(own_process=own),
-            Names(self._folder),
-            self._batches.store,
-            self._beside.transform,
-            BatchContent(self._beside.content, in_worker=True),
-            own_process=own,
-            worker=worker,
-            training=training,
-            loader=self._loader,
-        )
-        fetchers.install()
-        self._patched = True
-        fetchers.of_thread.timer = self._timer
-        orders = Orders(bound["index_queue"], self._timer, self._look_where_refused)
-        if "index_queue" in kwargs:
-            return args, kwargs | {"index_queue": orders}
-        at = where["index_queue"]
-        return (*args[:at], orders, *args[at + 1 :]), kwargs
-
-    def _look_where_refused(self) -> None:
-        if self._batches is not None and self._batches.refused:
-            look_within(self._folder, stack_options, worker=True)
-
-    def close(self) -> None:
-        """The worker ends."""
-        with self._switch:
-            fetchers.of_thread.timer = None
-            if self._patched:
-                fetchers.remove()
-            if self._timer is not None:
-                self._timer.close()
-            for each in (self._batches, self._beside):
-                if each is not None:
-                    each.close()
-
-
 class WorkerFetchTimer(FetchTimer):
     """Knows from its orders which batch is made."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._pass = 0
+    _pass = 0
 
     def ordered(self, order: Any, waited_ns: int) -> None:
         """The worker was told something by the training, for which it waited."""
@@ -341,11 +227,9 @@ class WorkerFetchTimer(FetchTimer):
 class Orders:
     """A worker's queue of orders, with a look at what comes out of it."""
 
-    def __init__(self, queue: Any, timer: WorkerFetchTimer, now_and_then: Callable[[], None]) -> None:
-        """`now_and_then`: called with an order, at most every `OFTEN_NS`; does not raise."""
+    def __init__(self, queue: Any, timer: WorkerFetchTimer) -> None:
         self._queue = queue
         self._timer = timer
-        self._now_and_then = now_and_then
         self._then_ns = 0
         self._waited = 0
 
@@ -363,7 +247,7 @@ class Orders:
         self._waited = 0
         if now >= self._then_ns:
             self._then_ns = now + OFTEN_NS
-            self._now_and_then()
+            self._timer.records.look_where_refused()
         return order
 
     def __getattr__(self, name: str) -> Any:
@@ -398,7 +282,7 @@ class WorkersHook(Hook):
         self._patch_loop(torch_worker)
         self.replace(base, "__init__", self._wrap_init, None, None)
         self.around(base, "_reset", self._begins_anew, None, None, None)
-        self._training = TrainingFetchTimer(self._session, self._loop, self._told, self.switch)
+        self._training = TrainingFetchTimer(self._loop, self._told, self.switch)
         self._installed = True
         fetchers.install(self._training, self._loop.steady)
 
@@ -421,10 +305,9 @@ class WorkersHook(Hook):
 
     def _patch_loop(self, module: Any) -> None:
         def wrap(original: Callable[..., Any]) -> WorkerLoop:
-            try:
-                positions(original)
-            except LookupError as error:
-                raise Unexpected(str(error)) from None
+            # Its arguments have changed between releases of torch.
+            if missing := [name for name in NEEDED if name not in inspect.signature(original).parameters]:
+                raise Unexpected(f"_worker_loop takes no {' and no '.join(missing)}")
             loop = WorkerLoop(original, self._session.folder.resolve(), self._session.rank, self._session.writer)
             self._loops.append(loop)
             return loop
@@ -475,23 +358,13 @@ class TrainingFetchTimer(FetchTimer):
     SPACING = 4000
     """A fraction of a thousandth of the time: here the training itself waits, and its caches are cold after a look."""
 
-    def __init__(self, session: Session, loop: Loop, told: ToldBatches, switch: Switch) -> None:
+    def __init__(self, loop: Loop, told: ToldBatches, switch: Switch) -> None:
         self._loop = loop
         self._told = told
-        self._steps: StepRecorder = session.steps
-        self._session = session
+        self._session = session = loop.session
+        self._steps = session.steps
         self._thread = 0
-        self._beside = RecordsBeside(session.folder, session.rank, session.writer)
-        super().__init__(
-            switch,
-            ThreadCounters(own_process=False),
-            Names(session.folder),
-            self._keep,
-            self._beside.transform,
-            BatchContent(self._beside.content, in_worker=False),
-            own_process=False,
-            worker=0,
-        )
+        super().__init__(switch, BatchRecords(session.folder, session.rank, session.writer), False, worker=0)
         self.counters.close()  # they are those of a thread, which is known at the first batch
 
     def begins(self, fetcher: Any, indices: Any, stamps: bool = True) -> bool:
@@ -530,9 +403,8 @@ class TrainingFetchTimer(FetchTimer):
         """The recording ends, all steps are stored."""
         self._flush(last=True)
         super().close()
-        self._beside.close()
 
-    def _keep(self, row: Row) -> None:
+    def _store(self, row: Row) -> None:
         row[0] = self._steps.count - 1
         self._pending = row
 

@@ -21,31 +21,21 @@ from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data._utils.fetch import _MapDatasetFetcher as Fetcher
 
 import support.slow_data as slow_data
-from support.hooked import Net, recording
+from support.hooked import KeptBatches, Net, recording
 from whyidle.analyse.predict.observed import LEAST_BATCHES
 from whyidle.analyse.run.window import MOST_WARMUP_STEPS
 from whyidle.capture.hooks.parts import bytes_of, samples_of
 from whyidle.capture.hooks.switch import Switch
 from whyidle.capture.sampler.start import start_sampler
-from whyidle.capture.workers import hook
-from whyidle.capture.workers.batch_content import BatchContent
+from whyidle.capture.workers import fetch_timing
 from whyidle.capture.workers.counters import ThreadCounters, affinity
 from whyidle.capture.workers.fetch_timing import Stamped, file_of, number_of, one_by_one
-from whyidle.capture.workers.hook import (
-    PASS,
-    Fetchers,
-    Orders,
-    TrainingFetchTimer,
-    WorkerFetchTimer,
-    WorkerLoop,
-    positions,
-)
+from whyidle.capture.workers.hook import PASS, Fetchers, Orders, TrainingFetchTimer, WorkerFetchTimer, WorkerLoop
 from whyidle.errors import RecordError
 from whyidle.record.reader import RecordFile, Records
 from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH, CONTENT, NOT_MEASURED
 from whyidle.record.segment import RecordWriter
-from whyidle.record.stacks import Names
 
 FIELDS = [field.name for field in BATCH.fields[1:]]
 PLAIN = TensorDataset(torch.zeros(8))
@@ -98,24 +88,16 @@ def test_bytes_are_those_of_all_tensors_and_of_nothing_else() -> None:
 
 
 def fetch_timer(tmp_path: Path, rows: list[Any]) -> WorkerFetchTimer:
-    switch = Switch("workers", "nothing is seen", rows.append)
-    return WorkerFetchTimer(
-        switch,
-        ThreadCounters(False),
-        Names(tmp_path),
-        rows.append,
-        lambda *_: None,
-        BatchContent(lambda *_: None, in_worker=True),
-        own_process=False,
-        worker=0,
-    )
+    kept: Any = KeptBatches(tmp_path)
+    kept.batch = rows.append
+    return WorkerFetchTimer(Switch("workers", "nothing is seen", rows.append), kept, False, worker=0)
 
 
 def test_orders_tell_the_batch_and_the_pass(tmp_path: Path) -> None:
     timer = fetch_timer(tmp_path, [])
     left = [(0, [1, 2]), (3, [4]), torch_worker._ResumeIteration(), (0, [1])]
     queue = SimpleNamespace(get=lambda timeout: left.pop(0), left=left)
-    orders = Orders(queue, timer, lambda: None)
+    orders = Orders(queue, timer)
     numbers = []
     while left:
         orders.get(timeout=1)
@@ -161,10 +143,11 @@ def test_an_error_of_ours_switches_the_watch_off_and_leaves_the_fetcher_as_it_wa
     assert "ZeroDivisionError" in notice
 
 
-def test_a_loop_that_takes_other_arguments_is_refused() -> None:
-    assert set(positions(torch_worker._worker_loop)) == {"index_queue", "worker_id"}
-    with pytest.raises(LookupError, match="index_queue"):
-        positions(lambda dataset, worker_id: None)
+def test_a_loop_that_takes_other_arguments_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_worker, "_worker_loop", lambda dataset, worker_id: None)
+    with recording(tmp_path, off=["preparing batches"]) as made:
+        said = made.notices
+    assert ["takes no index_queue" in notice for notice in said] == [True]
 
 
 def test_a_pickled_loop_is_torch_s_own_where_whyidle_is_missing(
@@ -316,7 +299,7 @@ def test_where_contents_cannot_be_stored_all_else_of_a_batch_is(
     def fails(*_: Any, **_slot: Any) -> None:
         raise RecordError("no space left")
 
-    monkeypatch.setattr(hook, "RecordWriter", fails)
+    monkeypatch.setattr(fetch_timing, "RecordWriter", fails)
     assert len(batches(tmp_path, PLAIN, workers=0, batch_size=2)) == 4
     assert len(open_run(tmp_path / "run").records(CONTENT)) == 0
 
