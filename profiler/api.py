@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from .capture.active import Recording
+    from .capture.hooks.fetches import Pass
     from .capture.hooks.loop import Phase
-    from .capture.watched import Pass
 
 T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -105,9 +105,7 @@ class CompileHook(Hook):
             # `torch._dynamo.reset` forgets everybody who registered.
             self.around(type(handler), "clear", self._clears, self._cleared, None)
         except Exception as error:
-            self.switch.stay_out(str(error))
-            with ours():
-                self.remove()
+            self.leave_out(error)
 
     def _clears(self, handler: Any) -> bool | None:
         return True if handler is self._handler else None

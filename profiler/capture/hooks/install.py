@@ -16,17 +16,16 @@ from ...record.stacks import Names
 from ..session import Session
 from .compiles import CompileHook, leave_uncompiled
 from .copies import CopyHook, OwnDeviceHook
-from .fetches import Fetches, ToldBatches
+from .fetches import FetchesHook, ToldBatches
 from .forward import ForwardHook
 from .learning import BackwardHook, GraphHook, OptimizerHook
 from .loader import LoaderHook
 from .loop import Loop
-from .sources import SourceHook
 from .steady import steady_of
 from .switch import Switch, hand_on, ours
 from .waits import DeviceHook, SaveHook, Streams, StreamWaitHook, SyncHook
 from .worker_deaths import WorkerDeaths
-from .wrap import Hook, Unexpected
+from .wrap import Hook
 
 if TYPE_CHECKING:
     from ..tuning.takeover import Takeover
@@ -42,26 +41,40 @@ class Hooks:
     def __init__(
         self,
         session: Session,
-        loop: Loop,
-        hooks: list[Hook],
-        fetches: Fetches,
-        takeover: Takeover | None,
-        moved: Callable[[Device], object] | None,
+        device: Device,
+        tune: dict[str, Any] | None = None,
+        moved: Callable[[Device], object] | None = None,
     ) -> None:
-        self._loop = loop
-        self.fetches = fetches
-        """Records fetches from what is no DataLoader."""
+        """As `install`."""
         self._session = session
+        self._loop = loop = Loop(session, device.now)
         self._told = Switch("the program's own marks of steps", "later marks are not recorded", session.notice)
         self._names: Names | None = None
-        self._hooks = hooks
-        self._of_device: list[Hook] = []
-        """Those that a device with a queue needs."""
-        self._takeover = takeover
         self._removed = False
         self._moved = moved
         if moved is not None:
             loop.follow = self._follow
+        # Where the forward pass runs: nothing hooks it, but this counts what it makes.
+        session.steps.graph = getattr(torch.autograd, "_get_sequence_nr", None)
+        loading, saving, told = LoaderHook(loop), SaveHook(loop), ToldBatches(loop)
+        loop.steady = steady_of(loop, loading.switch)
+        loading.on_iter = saving.look_for_late_ones
+        self._takeover: Takeover | None = None
+        if tune is not None:
+            from ..tuning.takeover import Takeover
+
+            self._takeover = loading.takeover = Takeover(session, loop, loading, tune)
+        from ..workers.hook import WorkersHook  # which builds on what is here
+
+        workers, deaths = WorkersHook(loop, told), WorkerDeaths(loop, loading.last)
+        loading.passes_of = workers.passes_of
+        loading.on_error = deaths.fetch_failed
+        self.fetches = FetchesHook(loop, told)
+        """Records fetches from what is no DataLoader."""
+        of_steps = BackwardHook(loop), OptimizerHook(loop), ForwardHook(loop)
+        self._hooks: list[Hook] = [loading, workers, deaths, told, *of_steps, saving, CompileHook(loop), self.fetches]
+        self._of_device: list[Hook] = []
+        """Those that a device with a queue needs."""
 
     @property
     def off(self) -> list[str]:
@@ -163,26 +176,9 @@ def install(
         moved: told where the training computes on another device than `device`, which is a guess then; `None`: it
             computes there, whatever the program says.
     """
-    loop = Loop(session, device.now)
-    # Where the forward pass runs: nothing hooks it, but this counts what it makes.
-    session.steps.graph = getattr(torch.autograd, "_get_sequence_nr", None)
-    loading, saving, told = LoaderHook(loop), SaveHook(loop), ToldBatches(loop)
-    loop.steady = steady_of(loop, loading.switch)
-    loading.on_iter = saving.look_for_late_ones
-    if tune is not None:
-        from ..tuning.takeover import Takeover
-
-        loading.takeover = Takeover(session, loop, loading, tune)
-    from ..workers.hook import WorkersHook  # which builds on what is here
-
-    workers, deaths, sources = WorkersHook(loop, told), WorkerDeaths(loop, loading.last), SourceHook(loop, told)
-    loading.passes_of = workers.passes_of
-    loading.on_error = deaths.fetch_failed
-    of_steps = BackwardHook(loop), OptimizerHook(loop), ForwardHook(loop)
-    hooks: list[Hook] = [loading, workers, deaths, told, *of_steps, saving, CompileHook(loop), sources]
-    made = Hooks(session, loop, hooks, sources.fetches, loading.takeover, moved)
+    made = Hooks(session, device, tune, moved)
     try:
-        _put_in(hooks)
+        _put_in(made._hooks)
         made.watch_device(device)
         with ours():
             leave_uncompiled()
@@ -190,7 +186,7 @@ def install(
         made.discard()
         raise
     # Forked children, as the loader's workers, inherit the hooks but must not write into the recording.
-    tell_of_fork(loop)
+    tell_of_fork(made._loop)
     return made
 
 
@@ -198,11 +194,8 @@ def _put_in(hooks: Iterable[Hook]) -> None:
     for hook in hooks:
         try:
             hook.install()
-        except Unexpected as missing:
-            _leave_out(hook, str(missing))
         except Exception as error:
-            hand_on(error)
-            _leave_out(hook, f"{type(error).__name__}: {error}")
+            hook.leave_out(error)
 
 
 def _take_out(hooks: Sequence[Hook]) -> None:
@@ -210,12 +203,6 @@ def _take_out(hooks: Sequence[Hook]) -> None:
         hook.switch.on = False
         with ours():
             hook.remove()
-
-
-def _leave_out(hook: Hook, why: str) -> None:
-    hook.switch.stay_out(why)
-    with ours():
-        hook.remove()
 
 
 def _stream_of(device: Device) -> Callable[[], object] | None:

@@ -19,7 +19,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from ...record.segment import tell_of_fork
 from ..hidden import forget_frame
 from .loop import Loop
-from .switch import Switch
+from .switch import Switch, hand_on, ours
 
 _ABSENT = object()
 
@@ -180,6 +180,14 @@ class Hook(Wraps):
 
     def install(self) -> None:
         """Put the hook in. Raises `Unexpected` where what it needs is not as expected."""
+
+    def leave_out(self, error: Exception) -> None:
+        """Do without the hook, which this kept from being put in."""
+        hand_on(error)
+        why = str(error) if isinstance(error, Unexpected) else f"{type(error).__name__}: {error}"
+        self.switch.stay_out(why)
+        with ours():
+            self.remove()
 
 
 def _look_like(wrapped: Any, original: Any, owner: Any, name: str) -> None:
