@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -88,13 +88,6 @@ class Simulated:
 
     step_ends_ns: Times
     """When each step was done, on the device where there is one."""
-    waits_ns: Times
-    """Of the training in each fetch, hand-off included."""
-    order: list[int]
-    """Batches as they were handed over, counted over all epochs."""
-    makers: list[int]
-    """Worker that made each of them; -1: the training process."""
-    most_outstanding: int
     stalled_ns: float
     """Time in which the device, or the training on the processor, waited for data."""
     batch_size: int
@@ -103,10 +96,6 @@ class Simulated:
         """Samples per second from the end of step `skip` - 1 on."""
         begin = self.step_ends_ns[skip - 1] if skip else 0.0
         return (len(self.step_ends_ns) - skip) * self.batch_size * 1e9 / (self.step_ends_ns[-1] - begin)
-
-    @property
-    def samples_per_s(self) -> float:
-        return self.rate()
 
     @property
     def stall_share(self) -> float:
@@ -128,12 +117,10 @@ class _Training:
         """Finished batches that have not arrived: none overtakes another."""
         self.arrived: deque[tuple[int, int]] = deque()
         self.issued, self.epoch_end = 0, 0
-        self.most_outstanding = 0
         self.launched: deque[int] = deque()
         self.done = 0
-        self.order: list[int] = []
-        self.makers: list[int] = []
-        self.waits: list[float] = []
+        self.taken = 0
+        """Batches handed over."""
         self.ends: list[float] = []
         self.launched_ends: dict[int, float] = {}
         self.stalled = 0.0
@@ -160,7 +147,6 @@ class _Training:
         self.indices[worker].append(self.issued)
         self.given[worker] += 1
         self.issued += 1
-        self.most_outstanding = max(self.most_outstanding, sum(self.given))
 
     def work(self, worker: int) -> Iterator[Activity]:
         while True:
@@ -207,8 +193,7 @@ class _Training:
             yield "read", self.made.read_ns[wanted]
             yield "wait", self.made.wait_ns[wanted]
             yield "made here", self.made.cpu_ns[wanted]
-            self.order.append(wanted)
-            self.makers.append(-1)
+            self.taken += 1
             return
         if self.issued >= self.epoch_end and wanted == self.epoch_end:
             yield from self.begin_epoch(wanted)
@@ -225,8 +210,7 @@ class _Training:
             aside[batch] = worker
         self.given[worker] -= 1
         yield from self.issue()
-        self.order.append(batch)
-        self.makers.append(worker)
+        self.taken += 1
 
     def train(self) -> Iterator[Activity]:
         aside: dict[int, int] = {}
@@ -234,7 +218,6 @@ class _Training:
         for step in range(self.batches):
             asked = self.now
             yield from self.fetch(step, aside)
-            self.waits.append(self.now - asked)
             if not on_device:
                 self.stalled += self.now - asked
             elif self.done == step:
@@ -281,8 +264,8 @@ class _Training:
 
     def state(self) -> tuple[int, ...]:
         """Whatever a process may wait for changes one of these."""
-        parts = (self.blocked, self.running, self.arrived, self.launched, self.launched_ends, self.order)
-        return self.issued, self.done, *map(len, parts)
+        parts = (self.blocked, self.running, self.arrived, self.launched, self.launched_ends)
+        return self.issued, self.done, self.taken, *map(len, parts)
 
     def run(self) -> None:
         while True:
@@ -322,35 +305,20 @@ def simulate(
     size = settings.batch_size or spec.batch_size
     run = _Training(spec, settings, batches, made, hosts)
     run.run()
-    return Simulated(
-        np.array(run.ends), np.array(run.waits), run.order, run.makers, run.most_outstanding, run.stalled, size
-    )
+    return Simulated(np.array(run.ends), run.stalled, size)
 
 
 def recorded(spec: Spec, batches: int = 300, seed: int = 0, settings: LoaderSettings | None = None) -> Workload:
     """What an exact recording of so many batches would say, without any noise of its own."""
     rng = np.random.default_rng(seed)
     made = spec.made(rng, batches)
+    same = {each.name for each in fields(Spec)} & {each.name for each in fields(Workload)}
     return Workload(
+        **{name: getattr(spec, name) for name in same - {"host_ns", "device_ns"}},
+        **vars(made),
         settings=settings or spec.baseline,
-        batch_size=spec.batch_size,
-        cpu_ns=made.cpu_ns,
-        wait_ns=made.wait_ns,
-        read_ns=made.read_ns,
         host_ns=spec.hosts(rng, batches),
         device_ns=None if spec.device_ns is None else np.full(batches, spec.device_ns),
-        synchronous=spec.synchronous,
-        handoff_ns=spec.handoff_ns,
-        drawing_ns=spec.drawing_ns,
-        latency_ns=spec.latency_ns,
-        delay_ns=spec.delay_ns,
-        sharing_ns=spec.sharing_ns,
-        main_cpus=spec.main_cpus,
-        start_ns=spec.start_ns,
-        batches_per_epoch=spec.batches_per_epoch,
-        cpus=spec.cpus,
-        storage_parallel=spec.storage_parallel,
-        contention=spec.contention,
     )
 
 

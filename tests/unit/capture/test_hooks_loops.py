@@ -94,6 +94,16 @@ def iterated_by_hand(net: Net) -> None:
         net.learn(batch)
 
 
+@gives([4, 4] * 3, epoch=[0, 0, 1, 1, 2, 2], updated=[True] * 6)
+def an_endless_cycle(net: Net) -> None:
+    def cycle(loader: Any) -> Iterator[Any]:
+        while True:
+            yield from loader
+
+    batches = cycle(data(shuffle=True, drop_last=True))
+    net.learns(next(batches) for _ in range(6))
+
+
 @gives([4, 4], epoch=[0, 1], first=[True, True])
 def left_early(net: Net) -> None:
     loader = data()

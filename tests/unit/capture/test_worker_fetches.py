@@ -7,8 +7,6 @@ import os
 import pickle
 import sys
 import threading
-from collections import UserDict
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +22,6 @@ import support.slow_data as slow_data
 from support.hooked import KeptBatches, Net, recording
 from whyidle.analyse.predict.observed import LEAST_BATCHES
 from whyidle.analyse.run.window import MOST_WARMUP_STEPS
-from whyidle.capture.hooks.parts import bytes_of, samples_of
 from whyidle.capture.hooks.switch import Switch
 from whyidle.capture.sampler.start import start_sampler
 from whyidle.capture.workers import fetch_timing
@@ -78,13 +75,6 @@ def test_samples_are_timed_one_by_one_only_where_the_fetcher_makes_them_so() -> 
     assert all(one_by_one(each) for each in (PLAIN, Subset(PLAIN, [0]), ConcatDataset([PLAIN])))
     at_once = (slow_data.Keyed(), Subset(slow_data.Keyed(), [0]), Subset(Subset(PLAIN, [0]), [0]))
     assert not any(one_by_one(each) for each in at_once)
-
-
-def test_bytes_are_those_of_all_tensors_and_of_nothing_else() -> None:
-    batch = {"x": torch.zeros(4, 3), "y": [torch.zeros(2, dtype=torch.int64), "text"], "z": torch.zeros(4).numpy()}
-    assert bytes_of(batch) == 48 + 16 + 16
-    assert bytes_of(["only", "text"]) == NOT_MEASURED
-    assert bytes_of([torch.zeros(1)] * 10_000) == NOT_MEASURED
 
 
 def fetch_timer(tmp_path: Path, rows: list[Any]) -> WorkerFetchTimer:
@@ -198,50 +188,6 @@ def test_a_fetch_that_is_the_programs_own_gets_the_indices_as_they_are(
             Fetcher(PLAIN, True, list, False).fetch([1, 2])
             fetchers.remove()
     assert seen == [Stamped, list, list]
-
-
-class Lazy(Mapping[str, Any]):
-    """Makes its items when they are looked at."""
-
-    def __getitem__(self, key: str) -> Any:
-        raise AssertionError("looked at")
-
-    def __iter__(self) -> Any:
-        raise AssertionError("looked at")
-
-    def __len__(self) -> int:
-        return 1
-
-
-class LazyDict(dict[str, Any]):
-    def __getitem__(self, key: str) -> Any:
-        raise AssertionError("looked at")
-
-    values = items = __iter__ = __getitem__  # type: ignore[assignment]
-
-
-class LazyShape:
-    @property
-    def shape(self) -> Any:
-        raise AssertionError("looked at")
-
-    nbytes = shape
-
-
-class Seen(torch.Tensor):
-    @classmethod
-    def __torch_function__(cls, *args: Any, **kwargs: Any) -> Any:
-        raise AssertionError("looked at")
-
-
-def test_what_a_batch_would_make_when_it_is_looked_at_is_not_made() -> None:
-    seen = torch.zeros(3, 2).as_subclass(Seen)
-    for look in (samples_of, bytes_of):
-        for batch in (Lazy(), LazyShape(), [Lazy(), LazyShape()]):
-            assert look(batch) in (None, NOT_MEASURED, 2)  # type: ignore[operator]
-    assert samples_of(LazyDict(x=torch.zeros(5))) == 5
-    assert samples_of(UserDict(x=torch.zeros(5))) == 5
-    assert (samples_of(seen), bytes_of(seen)) == (3, 24)
 
 
 LARGE = 500_000
