@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from ...record.schema import EventKind
-from ..imports import Imports
 from .loop import Loop
 from .switch import ours
 from .wrap import Hook, Unexpected
@@ -79,16 +78,14 @@ class CompileHook(Hook):
 
     def __init__(self, loop: Loop) -> None:
         super().__init__(loop)
-        self._imports = Imports()
         self._handler: Any = None
         self._depth = 0
         self._begin_ns = 0
 
     def install(self) -> None:
-        self._imports.when(_CALLBACKS, self._imported)
+        self.imports.when(_CALLBACKS, self._imported)
 
     def remove(self) -> None:
-        self._imports.forget()
         self.put_back()
         self._unregister()
         self._handler = None

@@ -19,7 +19,6 @@ from torch import is_grad_enabled
 from torch.utils.data import DataLoader, IterableDataset
 
 from ...record.schema import BATCH, NOT_MEASURED
-from ..imports import Imports
 from ..libraries import SOURCES, Gives, Source, called_from
 from ..loop_detector.loaders import Iteration, Part, Role, Use
 from ..steps import QueueLook
@@ -223,7 +222,6 @@ class FetchesHook(Hook):
     def __init__(self, loop: Loop, told: ToldBatches) -> None:
         super().__init__(loop)
         self.loop, self.now, self.told = loop, loop.now, told
-        self._imports = Imports()
         self._roles: ByIdentity[Role] = ByIdentity()
         self._passes: ByIdentity[Pass] = ByIdentity()
         """Passes of iterators that are asked themselves."""
@@ -231,11 +229,7 @@ class FetchesHook(Hook):
 
     def install(self) -> None:
         for module in dict.fromkeys(source.module for source in SOURCES):
-            self._imports.when(module, self._imported)
-
-    def remove(self) -> None:
-        self._imports.forget()
-        self.put_back()
+            self.imports.when(module, self._imported)
 
     def _imported(self, module: ModuleType) -> None:
         wraps: dict[Gives, Callable[..., Any]] = {

@@ -58,7 +58,6 @@ class Hooks:
         session.steps.graph = getattr(torch.autograd, "_get_sequence_nr", None)
         loading, saving, told = LoaderHook(loop), SaveHook(loop), ToldBatches(loop)
         loop.steady = steady_of(loop, loading.switch)
-        loading.on_iter = saving.look_for_late_ones
         self._takeover: Takeover | None = None
         if tune is not None:
             from ..tuning.takeover import Takeover

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable
 from threading import get_ident
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torch import is_grad_enabled
@@ -26,7 +26,7 @@ from .wrap import Hook, Unexpected
 if TYPE_CHECKING:
     from ..tuning.takeover import Takeover
 
-_STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
+STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 
 
 class LoaderHook(Hook):
@@ -44,15 +44,12 @@ class LoaderHook(Hook):
         self._known: ByIdentity[KnownIterator] = ByIdentity()
         self._last: KnownIterator | None = None
         """What is known of the iterator that was asked for a batch last, or is being asked."""
-        self._stateful = False
         self.passes_of: Callable[[Any], IteratorPasses | None] | None = None
         """Tells which batch an iterator handed over, once somebody watches its workers."""
         self.takeover: Takeover | None = None
         """What stands between the training and its iterators under `whyidle tune`."""
         self.on_error: Callable[[BaseException], object] | None = None
         """Told what a fetch raised, but for the end of the data."""
-        self.on_iter: Callable[[], object] | None = None
-        """Called when an iterator is made, for what can be hooked only once it was imported."""
 
     def install(self) -> None:
         base = dataloader._BaseDataLoaderIter
@@ -67,6 +64,12 @@ class LoaderHook(Hook):
             self.replace(base, "_reset", self._wrap_sampler_iter, None, None)
         except Unexpected as error:
             self._session.notice(f"Work of a sampler at the start of an epoch counts for its first batch: {error}.")
+        self.imports.when(STATEFUL, self._stateful)
+
+    def _stateful(self, module: ModuleType) -> None:
+        with contextlib.suppress(Unexpected):
+            # Without it, making the iterator is part of the first fetch, and nothing else is missing.
+            self.replace(getattr(module, "StatefulDataLoader", None), "__iter__", self._wrap_iter, None)
 
     def last(self) -> Any | None:
         """The iterator that was asked for a batch last, while it is there."""
@@ -257,7 +260,6 @@ class LoaderHook(Hook):
     def _iter_begins(self, loader: Any) -> Iteration | None:
         try:
             now = self._now()
-            self._look_for_late_ones()
             role = self._roles.get(loader)
             if role is None:
                 role = Role()
@@ -283,7 +285,6 @@ class LoaderHook(Hook):
 
     def _begin_late(self, iterator: Any, known: KnownIterator, now: int) -> Iteration:
         """A pass over an iterator that was made before the hooks were, or by a loader whose `__iter__` is its own."""
-        self._look_for_late_ones()
         of = Iteration(Role() if known.iteration is None else known.iteration.role, now)
         self._begin_iteration(iterator, known, of)
         return of
@@ -337,15 +338,3 @@ class LoaderHook(Hook):
             reference_to(getattr(iterator, "_dataset_fetcher", None)),
         )
         known.iteration = iteration
-
-    def _look_for_late_ones(self) -> None:
-        if self.on_iter is not None:
-            self.on_iter()
-        if not self._stateful and _STATEFUL in sys.modules:
-            loader = getattr(sys.modules[_STATEFUL], "StatefulDataLoader", None)
-            if loader is None:
-                return  # its import is under way
-            self._stateful = True
-            with contextlib.suppress(Unexpected):
-                # Without it, making the iterator is not part of the first fetch, and nothing else is missing.
-                self.replace(loader, "__iter__", self._wrap_iter, None)

@@ -14,10 +14,11 @@ import contextlib
 import functools
 import weakref
 from collections import UserDict, deque
+from collections.abc import Callable
 from dataclasses import is_dataclass
 from itertools import islice
 from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -213,6 +214,7 @@ def bytes_of(batch: Any) -> int:
     return total if tensors else NOT_MEASURED
 
 
+Found = TypeVar("Found")
 LEADING_LEVELS, LEADING_ITEMS = 4, 16
 """Levels of a batch, and items of each, that are searched for its first tensor."""
 
@@ -224,7 +226,7 @@ def samples_of(batch: Any) -> int | None:
     looked at is not known.
     """
     with ours():
-        found = _leading(batch, LEADING_LEVELS)
+        found = first_within(batch, _leading)
         if found is not None:
             return found
         for kind in (list, tuple):
@@ -233,12 +235,17 @@ def samples_of(batch: Any) -> int | None:
     return None
 
 
-def _leading(part: Any, depth: int) -> int | None:
+def first_within(thing: Any, look: Callable[[Any], Found | None], depth: int = LEADING_LEVELS) -> Found | None:
+    """What `look` finds first: in a batch itself, or in what lies in it, up to `depth` levels deep."""
+    found = look(thing)
+    for each in (parts_of(thing, LEADING_ITEMS) or ()) if found is None and depth else ():
+        if (found := first_within(each, look, depth - 1)) is not None:
+            break
+    return found
+
+
+def _leading(part: Any) -> int | None:
     shape = shape_told(part)
-    if shape is not None:
-        return int(shape[0]) if shape and isinstance(shape[0], int) else 1
-    for each in (parts_of(part, LEADING_ITEMS) or ()) if depth else ():
-        found = _leading(each, depth - 1)
-        if found is not None:
-            return found
-    return None
+    if shape is None:
+        return None
+    return int(shape[0]) if shape and isinstance(shape[0], int) else 1

@@ -7,9 +7,9 @@ computes on.
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable
 from threading import get_ident
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -56,7 +56,6 @@ class SaveHook(Hook):
 
     def __init__(self, loop: Loop) -> None:
         super().__init__(loop, self._may_be_one)
-        self._distributed = False
 
     def install(self) -> None:
         same = torch.save is torch.serialization.save
@@ -65,16 +64,10 @@ class SaveHook(Hook):
             # The same function under both names: what is pickled by name must be found by it.
             wrapped = torch.save
             self.replace(torch.serialization, "save", lambda _original: wrapped, None, None)
-        self.look_for_late_ones()
+        # Seldom imported by now.
+        self.imports.when(_DISTRIBUTED, self._distributed)
 
-    def look_for_late_ones(self) -> None:
-        """Distributed checkpoints are seldom imported when the hooks are installed."""
-        if self._distributed or _DISTRIBUTED not in sys.modules or not self.switch.on:
-            return
-        module = sys.modules[_DISTRIBUTED]
-        if not hasattr(module, "save"):
-            return  # its import is under way
-        self._distributed = True
+    def _distributed(self, module: ModuleType) -> None:
         with contextlib.suppress(Unexpected):
             for name in ("save", "async_save"):
                 self.around(module, name, self._begins, self._ends, None)

@@ -18,6 +18,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from ...record.segment import tell_of_fork
 from ..hidden import forget_frame
+from ..imports import Imports
 from .loop import Loop
 from .switch import Switch, hand_on, ours
 
@@ -177,9 +178,15 @@ class Hook(Wraps):
         """
         super().__init__(Switch(self.name, self.without, loop.session.notice, on_failure), listens)
         self._loop, self._session, self._steps, self._now = loop, loop.session, loop.steps, loop.now
+        self.imports = Imports()
+        """What is to be hooked once it is imported."""
 
     def install(self) -> None:
         """Put the hook in. Raises `Unexpected` where what it needs is not as expected."""
+
+    def put_back(self) -> None:
+        self.imports.forget()
+        super().put_back()
 
     def leave_out(self, error: Exception) -> None:
         """Do without the hook, which this kept from being put in."""

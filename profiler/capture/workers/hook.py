@@ -11,7 +11,6 @@ import contextlib
 import importlib
 import inspect
 import os
-import sys
 import threading
 from collections.abc import Callable
 from itertools import count
@@ -28,6 +27,7 @@ from ...record.notices import TRAINING_NOTICES, Notices
 from ..hidden import forget_frame, passes_on
 from ..hooks.fetches import ToldBatches
 from ..hooks.identity import ByIdentity
+from ..hooks.loader import STATEFUL
 from ..hooks.loop import Loop
 from ..hooks.steady import PASS, IteratorPasses, instead
 from ..hooks.switch import Switch
@@ -254,9 +254,6 @@ class Orders:
         return getattr(self._queue, name)
 
 
-STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
-
-
 _iterators: ByIdentity[IteratorPasses] = ByIdentity()
 _numbers = count(1)
 # Of the process, not of one recording: workers outlive a recording that is begun anew.
@@ -273,13 +270,13 @@ class WorkersHook(Hook):
         self._told = told
         self._pid = os.getpid()
         self._loops: list[WorkerLoop] = []
-        self._stateful = False
         self._installed = False
         self._training: TrainingFetchTimer | None = None
 
     def install(self) -> None:
         base = dataloader._BaseDataLoaderIter
         self._patch_loop(torch_worker)
+        self.imports.when(STATEFUL, self._stateful)
         self.replace(base, "__init__", self._wrap_init, None, None)
         self.around(base, "_reset", self._begins_anew, None, None, None)
         self._training = TrainingFetchTimer(self._loop, self._told, self.switch)
@@ -302,6 +299,10 @@ class WorkersHook(Hook):
         if passes is not None and not getattr(iterator, "_in_order", True):
             passes.order = None
         return passes
+
+    def _stateful(self, module: Any) -> None:
+        with contextlib.suppress(Unexpected):
+            self._patch_loop(module)
 
     def _patch_loop(self, module: Any) -> None:
         def wrap(original: Callable[..., Any]) -> WorkerLoop:
@@ -337,10 +338,6 @@ class WorkersHook(Hook):
             for loop in self._loops:
                 loop.serves(0)
             return
-        if not self._stateful and STATEFUL in sys.modules:
-            self._stateful = True
-            with contextlib.suppress(Unexpected):
-                self._patch_loop(sys.modules[STATEFUL])
         loader = 0
         if self.switch.on and not self._told.telling and int(getattr(iterator, "_num_workers", 0)) > 0:
             loader = next(_numbers)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -448,6 +448,14 @@ def an_iterable_dataset(net: Net) -> None:
     net.learns(DataLoader(Stream(), batch_size=2))
 
 
+@gives(PLAIN * 2, epochs=[0, 1], first=[True, False, False] * 2)
+def a_stateful_loader(net: Net) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    loader = stateful.StatefulDataLoader(TensorDataset(torch.ones(10, 3)), 4)
+    for _ in range(2):
+        net.learns(loader)
+
+
 @gives([3, 3])
 def ragged_batches(net: Net) -> None:
     net.learns([images[0]] for images in data(6, 3, collate_fn=lambda samples: [x for (x,) in samples]))
@@ -628,20 +636,23 @@ def test_validation_between_fetch_and_training_keeps_the_step(tmp_path: Path) ->
 
 @pytest.mark.usefixtures("either_path")
 def test_a_checkpoint_is_a_boundary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved: list[Any] = []
-    late = SimpleNamespace(__name__="torch.distributed.checkpoint", save=saved.append)
-    monkeypatch.delitem(sys.modules, late.__name__, raising=False)
-    net = Net()
+    name, net = "torch.distributed.checkpoint", Net()
+    (tmp_path / "checkpoint.py").write_text("saved = []\ndef save(what):\n    saved.append(what)\n")
+    monkeypatch.setattr(torch.distributed, "__path__", [str(tmp_path)])
+    monkeypatch.setitem(sys.modules, name, sys)  # is put back after the test
+    del sys.modules[name]
+    monkeypatch.setattr(torch.distributed, "checkpoint", None, raising=False)
     with recording(tmp_path) as made:
-        monkeypatch.setitem(sys.modules, late.__name__, late)  # type: ignore[arg-type]
+        late: Any = importlib.import_module(name)
+        original = late.save.__wrapped__
         for batch in data():
             net.learn(batch)
             torch.save(net.model.state_dict(), tmp_path / "model.pt")
             net.learn(batch)
             late.save(net)
-    assert (len(made.events(EventKind.BOUNDARY)), made.samples, len(saved)) == (6, PLAIN, 3)
+    assert (len(made.events(EventKind.BOUNDARY)), made.samples, len(late.saved)) == (6, PLAIN, 3)
     assert torch.load(tmp_path / "model.pt").keys() == {"weight", "bias"}
-    assert late.save == saved.append
+    assert late.save is original
 
 
 def wait(made: Recording, within: int = 0) -> None:
