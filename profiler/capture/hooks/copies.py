@@ -5,6 +5,7 @@ The hook on a device of ours: programs that are written against `devices.protoco
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -65,16 +66,14 @@ question to the driver."""
 MOST_SHAPES = 256
 
 
+@dataclass(slots=True)
 class _Under:
     """A copy to the device under way; without a mark before it, one from the device."""
 
-    __slots__ = ("begin", "host_ns", "nbytes", "pinned")
-
-    def __init__(self, nbytes: int = 0, pinned: bool = False, host_ns: int = 0, begin: Event | None = None) -> None:
-        self.nbytes = nbytes
-        self.pinned = pinned
-        self.host_ns = host_ns
-        self.begin = begin
+    nbytes: int = 0
+    pinned: bool = False
+    host_ns: int = 0
+    begin: Event | None = None
 
 
 class CopyHook(DeviceHook):

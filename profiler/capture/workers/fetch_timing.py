@@ -15,6 +15,7 @@ import os
 import sys
 from array import array
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from time import monotonic_ns
@@ -62,17 +63,15 @@ def is_due(number: int) -> bool:
     return not getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0)
 
 
+@dataclass(slots=True)
 class TransformCalls:
     """What the calls of one transform took in one batch."""
 
-    __slots__ = ("calls", "name", "ns", "position")
-
-    def __init__(self, transform: Any, position: int) -> None:
-        self.position = position
-        """Among the dataset's transforms, from 0."""
-        self.name = _name_of(transform)
-        self.calls = 0
-        self.ns = 0
+    name: str
+    position: int
+    """Among the dataset's transforms, from 0."""
+    calls: int = 0
+    ns: int = 0
 
 
 class TransformTiming:
@@ -97,7 +96,7 @@ class TransformTiming:
             for held, key, inner in list(islice(_places(dataset), MOST_PLACES)):
                 timed = known.get(id(inner))
                 if timed is None:
-                    cost = TransformCalls(inner, len(self.transforms))
+                    cost = TransformCalls(_name_of(inner), len(self.transforms))
                     base = TimedFunction if type(inner) in _FUNCTIONS else TimedTransform
                     timed = known[id(inner)] = stand_in(base, inner, cost, self)
                     self.transforms.append(cost)

@@ -51,25 +51,21 @@ class Fetchers:
 
     def __init__(self) -> None:
         self.of_thread = _OfThread()
-        self.in_training: FetchTimer | None = None
+        self.in_training: TrainingFetchTimer | None = None
         """Of batches that no worker makes."""
-        self._steady: Any = None
         self._patches = Patches()
         self._users = 0
 
-    def install(self, in_training: FetchTimer | None = None, steady: Any = None) -> None:
+    def install(self, in_training: TrainingFetchTimer | None = None) -> None:
         """Replace the fetchers' `fetch`; as often as wanted.
 
-        Args:
-            in_training: times the batches of this process that no worker makes.
-            steady: the recording's.
+        `in_training`: times the batches of this process that no worker makes.
 
         Raises:
             Unexpected: this torch has other fetchers.
         """
         self._users += 1
-        if in_training is not None:
-            self.in_training, self._steady = in_training, steady
+        self.in_training = in_training or self.in_training
         if self._users > 1:
             return
         try:
@@ -81,7 +77,7 @@ class Fetchers:
 
     def leave_training(self) -> None:
         """Undo the `install` of a recording."""
-        self.in_training = self._steady = None
+        self.in_training = None
         self.remove()
 
     def remove(self) -> None:
@@ -97,7 +93,7 @@ class Fetchers:
                 timer.forked()
         self._users = 0
         self.of_thread = _OfThread()
-        self.in_training = self._steady = None
+        self.in_training = None
 
     def _wrap(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         # A program may have put a function of its own there, which does with the indices what it likes.
@@ -118,9 +114,8 @@ class Fetchers:
                 raise
             return batch
 
-        if self.in_training is None:
-            return fetch
-        return instead(self._steady, "fetch", original, fetch, self.in_training.switch.fail, self.in_training)
+        here = self.in_training
+        return fetch if here is None else instead(here.steady, "fetch", original, fetch, here.switch.fail, here)
 
 
 fetchers = Fetchers()
@@ -270,7 +265,6 @@ class WorkersHook(Hook):
         self._told = told
         self._pid = os.getpid()
         self._loops: list[WorkerLoop] = []
-        self._installed = False
         self._training: TrainingFetchTimer | None = None
 
     def install(self) -> None:
@@ -280,18 +274,16 @@ class WorkersHook(Hook):
         self.replace(base, "__init__", self._wrap_init, None, None)
         self.around(base, "_reset", self._begins_anew, None, None, None)
         self._training = TrainingFetchTimer(self._loop, self._told, self.switch)
-        self._installed = True
-        fetchers.install(self._training, self._loop.steady)
+        fetchers.install(self._training)
 
     def remove(self) -> None:
         self.put_back()
         for loop in self._loops:
             loop.serves(0)
-        if self._installed:
-            self._installed = False
+        timer, self._training = self._training, None
+        if timer is not None:
             fetchers.leave_training()
-        if self._training is not None:
-            self._training.close()
+            timer.close()
 
     def passes_of(self, iterator: Any) -> IteratorPasses | None:
         """What its steps say of an iterator; `None` for one without workers."""
@@ -356,7 +348,7 @@ class TrainingFetchTimer(FetchTimer):
     """A fraction of a thousandth of the time: here the training itself waits, and its caches are cold after a look."""
 
     def __init__(self, loop: Loop, told: ToldBatches, switch: Switch) -> None:
-        self._loop = loop
+        self._loop, self.steady = loop, loop.steady
         self._told = told
         self._session = session = loop.session
         self._steps = session.steps
