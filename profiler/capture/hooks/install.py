@@ -15,15 +15,14 @@ from ...record.segment import tell_of_fork
 from ...record.stacks import Names
 from ..session import Session
 from .compiles import CompileHook, leave_uncompiled
-from .copies import CopyHook, OwnDeviceHook
+from .device_calls import CopyHook, DeviceHook, OwnDeviceHook, Streams, StreamWaitHook, SyncHook
 from .fetches import FetchesHook, ToldBatches
 from .forward import ForwardHook
-from .learning import BackwardHook, GraphHook, OptimizerHook
+from .learning import BackwardHook, GraphHook, OptimizerHook, SaveHook
 from .loader import LoaderHook
 from .loop import Loop
 from .steady import steady_of
 from .switch import Switch, hand_on, ours
-from .waits import DeviceHook, SaveHook, Streams, StreamWaitHook, SyncHook
 from .worker_deaths import WorkerDeaths
 from .wrap import Hook
 

@@ -1,12 +1,14 @@
-"""The hooks on what only a training does: the backward pass and the optimizer's step.
+"""The hooks on what only a training does: the backward pass, the optimizer's step, checkpoints.
 
-Both are called in every step, also in those that the recorder lets pass.
+The first two are called in every step, also in those that the recorder lets pass.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from threading import get_ident
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -175,3 +177,47 @@ class GraphHook(Hook):
             self._steps.backward_end()
         if loop.counts_updates:
             loop.happens(loop.update_ended, id(graph))
+
+
+_DISTRIBUTED = "torch.distributed.checkpoint"
+
+
+class SaveHook(Hook):
+    """Wraps `torch.save`, and `save` and `async_save` of torch's distributed checkpoints once they are imported.
+
+    A checkpoint between a step's fetch and its computation leaves the step open; elsewhere it ends the step.
+    """
+
+    name, without = "torch.save", "checkpoints count as host time"
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__(loop, self._may_be_one)
+
+    def install(self) -> None:
+        same = torch.save is torch.serialization.save
+        self.around(torch, "save", self._begins, self._ends, None, None)
+        if same:
+            # The same function under both names: what is pickled by name must be found by it.
+            wrapped = torch.save
+            self.replace(torch.serialization, "save", lambda _original: wrapped, None, None)
+        # Seldom imported by now.
+        self.imports.when(_DISTRIBUTED, self._distributed)
+
+    def _distributed(self, module: ModuleType) -> None:
+        with contextlib.suppress(Unexpected):
+            for name in ("save", "async_save"):
+                self.around(module, name, self._begins, self._ends, None)
+
+    def _may_be_one(self) -> bool:
+        # One within a fetch is a matter of the loader.
+        return not self._loop.fetching and get_ident() == self._loop.thread
+
+    def _begins(self, *_args: Any, **_kwargs: Any) -> tuple[bool, int]:
+        """Whether this is a boundary of its own, and when it began."""
+        return self._loop.boundary_begins(), self._now()
+
+    def _ends(self, begun: tuple[bool, int], _returned: Any) -> None:
+        bounds, begin_ns = begun
+        self._loop.saved(begin_ns)
+        if bounds:
+            self._loop.happens(self._loop.end_boundary)
