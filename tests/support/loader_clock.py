@@ -34,8 +34,11 @@ class Made:
     read_ns: Times
 
 
-def _none(rng: np.random.Generator, batches: int) -> Times:
-    return np.zeros(batches)
+def _constant(ns: float) -> Callable[[np.random.Generator, int], Times]:
+    return lambda rng, batches: np.full(batches, ns)
+
+
+_none = _constant(0.0)
 
 
 @dataclass(frozen=True)
@@ -320,10 +323,6 @@ def recorded(spec: Spec, batches: int = 300, seed: int = 0, settings: LoaderSett
         host_ns=spec.hosts(rng, batches),
         device_ns=None if spec.device_ns is None else np.full(batches, spec.device_ns),
     )
-
-
-def _constant(ns: float) -> Callable[[np.random.Generator, int], Times]:
-    return lambda rng, batches: np.full(batches, ns)
 
 
 def _spread(ns: float, cv: float) -> Callable[[np.random.Generator, int], Times]:

@@ -8,7 +8,6 @@ import pickle
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from whyidle.capture.sampler.start import start_sampler
 from whyidle.capture.workers import fetch_timing
 from whyidle.capture.workers.counters import ThreadCounters, affinity
 from whyidle.capture.workers.fetch_timing import Stamped, file_of, number_of, one_by_one
-from whyidle.capture.workers.hook import PASS, Fetchers, Orders, TrainingFetchTimer, WorkerFetchTimer, WorkerLoop
+from whyidle.capture.workers.hook import Fetchers, TrainingFetchTimer, WorkerFetchTimer, WorkerLoop
 from whyidle.errors import RecordError
 from whyidle.record.reader import RecordFile, Records
 from whyidle.record.run import open_run
@@ -36,18 +35,6 @@ from whyidle.record.segment import RecordWriter
 
 FIELDS = [field.name for field in BATCH.fields[1:]]
 PLAIN = TensorDataset(torch.zeros(8))
-
-
-def test_the_slowest_of_a_batch_is_found_while_the_fetcher_goes_through_it() -> None:
-    stamped = Stamped([4, 8, 15, 16])
-    made = []
-    for index in stamped:
-        slow_data.spin(0.02 if index == 15 else 0.001)
-        made.append(index)
-    assert made == [4, 8, 15, 16]
-    assert len(stamped) == 4
-    assert stamped.slowest == 15
-    assert stamped.slowest_ns >= 20_000_000
 
 
 def test_indices_that_are_no_numbers_are_not_measured() -> None:
@@ -81,19 +68,6 @@ def fetch_timer(tmp_path: Path, rows: list[Any]) -> WorkerFetchTimer:
     kept: Any = KeptBatches(tmp_path)
     kept.batch = rows.append
     return WorkerFetchTimer(Switch("workers", "nothing is seen", rows.append), kept, False, worker=0)
-
-
-def test_orders_tell_the_batch_and_the_pass(tmp_path: Path) -> None:
-    timer = fetch_timer(tmp_path, [])
-    left = [(0, [1, 2]), (3, [4]), torch_worker._ResumeIteration(), (0, [1])]
-    queue = SimpleNamespace(get=lambda timeout: left.pop(0), left=left)
-    orders = Orders(queue, timer)
-    numbers = []
-    while left:
-        orders.get(timeout=1)
-        numbers.append(timer.number)
-    assert numbers == [0, 3, 3, PASS]
-    assert orders.left is left
 
 
 def test_very_short_batches_are_left_out_and_counted(tmp_path: Path) -> None:
