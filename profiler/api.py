@@ -188,8 +188,8 @@ class phase:  # noqa: N801
             if phase:  # the outermost: a wait within a wait is part of it
                 running.hooks.tell(lambda loop: loop.happens(loop.wait_ended, kind is not None))
         elif phase is not None:
-            name = running.hooks.name(self.name)
-            running.hooks.tell(lambda loop: loop.happens(loop.phase_ended, *phase, name))
+            name = running.hooks.names.number
+            running.hooks.tell(lambda loop: loop.happens(loop.phase_ended, *phase, name(self.name)))
 
     def __call__(self, function: Function) -> Function:
         import inspect

@@ -48,7 +48,8 @@ class Hooks:
         self._session = session
         self._loop = loop = Loop(session, device.now)
         self._told = Switch("the program's own marks of steps", "later marks are not recorded", session.notice)
-        self._names: Names | None = None
+        self.names = Names(session.folder)
+        """Those of the run."""
         self._removed = False
         self._moved = moved
         if moved is not None:
@@ -92,12 +93,6 @@ class Hooks:
             if learns:
                 self._loop.learns_elsewhere()
         return None
-
-    def name(self, text: str) -> int:
-        """The number of a name in the run's names."""
-        if self._names is None:
-            self._names = Names(self._session.folder)
-        return self._names.number(text)
 
     def remove(self) -> None:
         """End the step that is open, and put everything back as it was. Safe to call twice, and to call late."""

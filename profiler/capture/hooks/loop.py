@@ -143,7 +143,7 @@ class Loop(LoopDetector):
         try:
             self._do(happened, *facts)
             if happened.__name__ in _RETURNS:
-                self.goes_on(self.now())
+                self._last_ns = self.now()
         finally:
             self.busy = False
 

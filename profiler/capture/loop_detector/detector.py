@@ -78,7 +78,8 @@ class LoopDetector(DetectorBase):
         self._opened_ns = 0
         """When the open step began."""
         self._last_ns = 0
-        """When the program last went on after a loader's call."""
+        """When the program last went on after a loader's call and what was to be done then, which may wait for a
+        device."""
         self._asked_ns = 0
         """When the batch was asked for that comes next."""
         self._boundary_ns = 0
@@ -118,10 +119,6 @@ class LoopDetector(DetectorBase):
         self._actions = []
         happened(*facts)
         return self._actions
-
-    def goes_on(self, now: int) -> None:
-        """The program goes on after a loader's call and what was to be done then, which may wait for a device."""
-        self._last_ns = now
 
     @property
     def undecided(self) -> bool:
