@@ -19,11 +19,10 @@ from .device_calls import CopyHook, DeviceHook, OwnDeviceHook, Streams, StreamWa
 from .fetches import FetchesHook, ToldBatches
 from .forward import ForwardHook
 from .learning import BackwardHook, GraphHook, OptimizerHook, SaveHook
-from .loader import LoaderHook
+from .loader import LoaderHook, WorkerDeaths
 from .loop import Loop
 from .steady import steady_of
 from .switch import Switch, hand_on, ours
-from .worker_deaths import WorkerDeaths
 from .wrap import Hook
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ..loop_detector.detector import LoopDetector
 from ..session import Session
 from .identity import ByIdentity
 from .loader_facts import DataSets, LoaderFacts
-from .shapes import Shapes
+from .parts import Shapes
 from .switch import Switch
 
 MOST = 96
