@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from .capture.active import Recording
+    from .capture.hooks.fetches import Pass
     from .capture.hooks.loop import Phase
-    from .capture.watched import Pass
 
 T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -106,7 +106,7 @@ def step() -> None:
     """A training step begins here: for loops in which nothing else tells. From the first call on nothing else does."""
     running = _recording()
     if running is not None:
-        running.hooks.tell(lambda loop: loop.step_begins(), learns=True)
+        running.hooks.tell(lambda loop: loop.happens(loop.step_marked), learns=True)
 
 
 def log_to(
@@ -186,9 +186,10 @@ class phase:  # noqa: N801
         running, phase = begun
         if isinstance(phase, bool):
             if phase:  # the outermost: a wait within a wait is part of it
-                running.hooks.tell(lambda loop: loop.wait_ends(kind is not None))
+                running.hooks.tell(lambda loop: loop.happens(loop.wait_ended, kind is not None))
         elif phase is not None:
-            running.hooks.tell(lambda loop: loop.phase_ends(phase, running.hooks.name(self.name)))
+            name = running.hooks.names.number
+            running.hooks.tell(lambda loop: loop.happens(loop.phase_ended, *phase, name(self.name)))
 
     def __call__(self, function: Function) -> Function:
         import inspect

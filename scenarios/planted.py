@@ -295,7 +295,7 @@ class _Training:
         self._hooks.tell(lambda loop: loop.boundary_begins())
         self._device.synchronize()
         _pass(self._clock, ns)
-        self._hooks.tell(lambda loop: loop.boundary_ends())
+        self._hooks.tell(lambda loop: loop.happens(loop.end_boundary))
         self._run.host.append(("boundary", begin, self._clock.now()))
 
 

@@ -34,7 +34,7 @@ class Source:
     example: tuple[Any, ...] = ()
     """Arguments it must take besides the object itself."""
     count: str = "leading"
-    """How samples are counted, see `hooks/sources.py`; default: by the first tensor of a batch."""
+    """How samples are counted, see `hooks/fetches.py`; default: by the first tensor of a batch."""
     ends: type[Exception] = StopIteration
 
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .hidden import forget_ours
 from .stand_in import StandIn, has_parts_in_c, stand_in
 
-
-class Pass(Protocol):
-    """One pass over an iterable, in the recording that runs."""
-
-    def make(self, iterate: Callable[[], Any]) -> Any: ...
-    def fetch(self, fetch: Callable[..., Any], *args: Any) -> Any: ...
+if TYPE_CHECKING:
+    from .hooks.fetches import Pass
 
 
 class Watched(StandIn):

@@ -14,7 +14,6 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from support.crafted import analysis_of_run
 from support.own_clock import assert_told_apart, stamps
 from whyidle.capture.recording import recording
-from whyidle.capture.steps import Thinning
 from whyidle.record.run import open_run
 from whyidle.record.schema import HOST, STEP
 from whyidle.report.contract import run as contract
@@ -98,23 +97,6 @@ def test_a_plain_loops_time_is_told_apart_as_by_its_own_clock(tmp_path: Path, wo
     report = contract.report(analysis)
     assert report["input"]["workers"] == workers
     assert (report["breakdown"]["boundary_pct"] or 0) > 0
-
-
-def test_steps_that_are_let_pass_are_counted_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Which steps are let pass is planned by how long they take; here it is given.
-    monkeypatch.setattr(Thinning, "plan", lambda _self, first, left: (2, left) if first and left else (8, 24))
-    with recording(tmp_path / "run", "cpu", sampler=False):
-        train(DataLoader(Data(800), batch_size=4), Clock(), epochs=2)
-    analysis = analysis_of_run(tmp_path / "run")
-    facts = analysis.facts
-    assert facts is not None
-    window = facts.window
-    assert window.count + window.warmup_steps == 400
-    assert facts.samples == 4 * window.count
-    # All of the first 64, and a quarter of the others.
-    assert len(window.steps) < 200
-    assert any(f"of {window.count} steps;" in note for note in analysis.notes)
-    assert 0 < facts.parts.unseen_ns < facts.parts.wall_ns
 
 
 def test_gradient_accumulation_makes_a_step_of_each_batch(tmp_path: Path) -> None:

@@ -64,12 +64,8 @@ TRUTHS = {
     "prefetch_by_hand": Truth(
         60, 5, workers=0, missing=1, says="forward pass runs between the optimizer and the next fetch", variant=True
     ),
-    "infinite_cycle": Truth(60, 4, workers=0),
-    "accumulation": Truth(60, 4, workers=0),
     "nested_validation": Truth(70, 3, workers=0),
     "lbfgs": Truth(40, 4, workers=0),
-    # Its thread is known to train once it did.
-    "thread_fit": Truth(49, 4, workers=0, says="The training runs in thread"),
     "compiled_step": Truth(120, 4, workers=0, compiler=True),
     # Steps are taken from optimizer steps once there were three of those.
     "get_batch": Truth(57, None, (), says=NO_LOADER, input_known=False),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import multiprocessing.forkserver
 import os
@@ -20,6 +19,7 @@ from torch.utils.data import DataLoader, Subset
 import support.slow_data as slow_data
 import support.warm as warm
 from support.crafted import analysis_of_run
+from support.hooked import Net
 from whyidle.capture.recording import recording
 from whyidle.capture.workers import fetch_timing
 from whyidle.record.notices import read_notices
@@ -30,27 +30,10 @@ from whyidle.record.schema import BATCH, NOT_MEASURED, STEP
 pytestmark = pytest.mark.usefixtures("nothing_compiled")
 
 
-class Net:
-    def __init__(self) -> None:
-        self._model = torch.nn.Linear(3, 1)
-        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-6)
-
-    def learn(self, batch: torch.Tensor) -> None:
-        self._model(batch).sum().backward()
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-
-
-@contextlib.contextmanager
-def recorded(folder: Path) -> Iterator[None]:
-    with recording(folder, "cpu", sampler=False):
-        yield
-
-
 def trained(folder: Path, loader: Any, epochs: int = 2) -> tuple[Records, Records]:
     """Steps and batches of a training."""
     net = Net()
-    with recorded(folder):
+    with recording(folder, "cpu", sampler=False):
         for _ in range(epochs):
             for batch in loader:
                 net.learn(batch)
@@ -146,7 +129,7 @@ def test_batches_made_in_the_training_itself_have_their_step(tmp_path: Path, fil
     loader = DataLoader(slow_data.Planted(file, 24), 4)
     checking = DataLoader(slow_data.Planted(file, 8), 2)
     net = Net()
-    with recorded(tmp_path / "run"):
+    with recording(tmp_path / "run", "cpu", sampler=False):
         for _ in checking:
             pass  # before the training, as a sanity check
         for _ in range(2):
@@ -203,7 +186,7 @@ def test_a_subset_names_the_sample_by_its_own_index_and_the_file_by_the_dataset_
 def test_workers_started_again_and_again_leave_as_many_files_as_run_at_a_time(tmp_path: Path, file: Path) -> None:
     data = slow_data.Planted(file, 4)
     net = Net()
-    with recorded(tmp_path / "run"):
+    with recording(tmp_path / "run", "cpu", sampler=False):
         for _ in range(6):
             for batch in DataLoader(data, 2, num_workers=2):
                 net.learn(batch)
@@ -219,7 +202,7 @@ def test_a_failing_hook_delivers_the_batch_and_says_so(tmp_path: Path, monkeypat
     # Which forked workers inherit alone.
     monkeypatch.setattr(fetch_timing, "bytes_of", broken)
     net, seen = Net(), []
-    with recorded(tmp_path / "run"):
+    with recording(tmp_path / "run", "cpu", sampler=False):
         for batch in DataLoader(slow_data.Keyed(), 4, num_workers=2, multiprocessing_context="fork"):
             seen.append(batch.shape)
             net.learn(batch)
@@ -239,7 +222,7 @@ def test_a_worker_without_whyidle_runs_torch_s_own_loop(
     (tmp_path / "whyidle" / "__init__.py").write_text(missing)
     # The worker looks for modules where this process does.
     monkeypatch.syspath_prepend(tmp_path)
-    with recorded(tmp_path / "run"):
+    with recording(tmp_path / "run", "cpu", sampler=False):
         loader = DataLoader(slow_data.Keyed(), 4, num_workers=1, multiprocessing_context="spawn")
         assert [tuple(batch.shape) for batch in loader] == [(4, 3)] * 4
     assert asked.exists()

@@ -19,6 +19,7 @@ from whyidle.record.notices import read_notices
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import EVENT, PAUSE, STEP, StepFlag
+from whyidle.record.stacks import Names
 
 MS = 1_000_000
 
@@ -134,6 +135,23 @@ def recording(
 def data(samples: int = 10, batch: int = 4, **settings: Any) -> DataLoader[Any]:
     """A loader of rows of three numbers, which count up."""
     return DataLoader(TensorDataset(torch.arange(samples * 3.0).reshape(samples, 3)), batch, **settings)
+
+
+class KeptBatches:
+    """In the place of the records of who makes batches: keeps the rows, what transforms took, what batches hold."""
+
+    def __init__(self, folder: Path, in_worker: bool = True) -> None:
+        self.names, self.in_worker = Names(folder), in_worker
+        self.rows: list[Any] = []
+        self.transforms: list[tuple[int, ...]] = []
+        self.batch = self.rows.append
+
+    def transform(self, *told: int) -> None:
+        self.transforms.append(told)
+
+    def content(self, *told: int) -> None: ...
+    def close(self) -> None: ...
+    def look_where_refused(self) -> None: ...
 
 
 class Net:

@@ -17,10 +17,9 @@ from typing import Any
 import torch
 
 from ...record.schema import EventKind
-from ..imports import Imports
-from ..session import Session
-from .switch import Switch, ours
-from .wrap import Unexpected, Wraps
+from .loop import Loop
+from .switch import ours
+from .wrap import Hook, Unexpected
 
 _PACKAGE = __name__.partition(".capture.")[0]
 _OURS = tuple(f"{_PACKAGE}.{folder}" for folder in ("api", "capture", "devices", "record"))
@@ -68,29 +67,26 @@ def _with_inner(code: CodeType, skip: Callable[[CodeType], object]) -> None:
 _CALLBACKS = "torch._dynamo.callback"
 
 
-class CompileHook:
+class CompileHook(Hook):
     """Registers with Dynamo. What is compiled within a compilation is part of it.
 
     Calls come from the thread that compiles, which for a backward pass may be one of autograd's: the session keeps them
     for the thread that trains.
     """
 
-    def __init__(self, session: Session, now: Callable[[], int], switch: Switch) -> None:
-        self._session = session
-        self._now = now
-        self.switch = switch
-        self._imports = Imports()
-        self._wraps = Wraps(self.switch)
+    name, without = "torch's compiler", "its time is not recorded"
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__(loop)
         self._handler: Any = None
         self._depth = 0
         self._begin_ns = 0
 
     def install(self) -> None:
-        self._imports.when(_CALLBACKS, self._imported)
+        self.imports.when(_CALLBACKS, self._imported)
 
     def remove(self) -> None:
-        self._imports.forget()
-        self._wraps.put_back()
+        self.put_back()
         self._unregister()
         self._handler = None
 
@@ -104,11 +100,9 @@ class CompileHook:
             self._handler = handler
             self._register()
             # `torch._dynamo.reset` forgets everybody who registered.
-            self._wraps.around(type(handler), "clear", self._clears, self._cleared, None)
+            self.around(type(handler), "clear", self._clears, self._cleared, None)
         except Exception as error:
-            self.switch.stay_out(str(error))
-            with ours():
-                self.remove()
+            self.leave_out(error)
 
     def _clears(self, handler: Any) -> bool | None:
         return True if handler is self._handler else None

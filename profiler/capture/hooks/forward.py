@@ -21,10 +21,10 @@ from torch.compiler import is_dynamo_compiling
 
 from ...native import ForwardBase
 from ...native import extension as in_c
-from ..steps import ForwardMark, StepRecorder
+from ..steps import ForwardMark
 from .loop import Loop
-from .switch import Switch
-from .wrap import Unexpected, Wraps
+from .steady import instead
+from .wrap import Hook, Unexpected, Wraps
 
 FIRST_LOOK = 2
 """The step in which the module is looked for first. In the very first one programs compile, and would compile again."""
@@ -62,18 +62,17 @@ class Awaited:
         self._expected = None if module is None else weakref.ref(module)
 
 
-class ForwardHook(ForwardBase):
+class ForwardHook(ForwardBase, Hook):
     """Tells the recorder when the forward pass of a step begins."""
 
-    def __init__(self, loop: Loop, steps: StepRecorder, switch: Switch) -> None:
-        self._loop = loop
-        self._steps = steps
-        self.switch = switch
+    name, without = "the model's call", "what a step does before it counts as compute"
+
+    def __init__(self, loop: Loop) -> None:
+        Hook.__init__(self, loop, self._listens)
         self._told: Callable[[], object]
         self._instead = Awaited(self._called) if in_c is None else None
         self._expects = self.expects if self._instead is None else self._instead.expects
-        self._wraps = Wraps(switch, self._listens)
-        self._clearing = Wraps(switch, self._awaits)
+        self._clearing = Wraps(self.switch, self._awaits)
         self._sees_clearing = False
         self._module: weakref.ref[Any] | None = None
         self._armed = False
@@ -87,8 +86,7 @@ class ForwardHook(ForwardBase):
 
     def install(self) -> None:
         if self._steps.graph is not None:
-            steady, told = self._loop.steady, self._called
-            self._told = told if steady is None else steady.instead("forward", None, told, self.switch.fail, self)
+            self._told = instead(self._loop.steady, "forward", None, self._called, self.switch.fail, self)
             if self._instead is not None:
                 if vars(torch.nn.Module).get("_compiled_call_impl", self) is not None:
                     raise Unexpected("torch.nn.Module._compiled_call_impl is not None")
@@ -98,7 +96,7 @@ class ForwardHook(ForwardBase):
 
     def remove(self) -> None:
         self._steps.on_batch = None
-        self._wraps.put_back()
+        self.put_back()
         self._clearing.put_back()
         self._disarm()
 
@@ -156,21 +154,21 @@ class ForwardHook(ForwardBase):
 
     def _clears(self, *_args: Any, **_kwargs: Any) -> int:
         """Gradients are cleared before the forward pass."""
-        return self._loop.now()
+        return self._now()
 
     def _cleared(self, begin_ns: int, _returned: Any) -> None:
-        self._steps.cleared(self._loop.now() - begin_ns)
+        self._steps.cleared(self._now() - begin_ns)
 
     def _look(self) -> None:
         """Watch the modules that are called until the next batch is handed over."""
         self._looks += 1
         self._looking = True
-        self._wraps.around(torch.nn.Module, "__call__", self._begins, self._ended, None)
+        self.around(torch.nn.Module, "__call__", self._begins, self._ended, None)
 
     def _stop_looking(self) -> None:
         self._looking = False
         self._within = False
-        self._wraps.put_back()
+        self.put_back()
 
     def _listens(self) -> bool:
         return self._looking and not self._within and self._loop.in_step() and not self._loop.captures()

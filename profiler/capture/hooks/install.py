@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -15,18 +15,15 @@ from ...record.segment import tell_of_fork
 from ...record.stacks import Names
 from ..session import Session
 from .compiles import CompileHook, leave_uncompiled
-from .copies import CopyHook, DeviceHook
-from .fetches import Fetches, ToldBatches
+from .device_calls import CopyHook, DeviceHook, OwnDeviceHook, Streams, StreamWaitHook, SyncHook
+from .fetches import FetchesHook, ToldBatches
 from .forward import ForwardHook
-from .learning import BackwardHook, GraphHook, LearningGraphs, OptimizerHook
-from .loader import LoaderHook
+from .learning import BackwardHook, GraphHook, OptimizerHook, SaveHook
+from .loader import LoaderHook, WorkerDeaths
 from .loop import Loop
-from .sources import SourceHook
 from .steady import steady_of
 from .switch import Switch, hand_on, ours
-from .waits import SaveHook, Streams, StreamWaitHook, SyncHook
-from .worker_deaths import WorkerDeaths
-from .wrap import Unexpected
+from .wrap import Hook
 
 if TYPE_CHECKING:
     from ..tuning.takeover import Takeover
@@ -36,41 +33,46 @@ __all__ = ["Hooks", "install"]
 Told = TypeVar("Told")
 
 
-class _Hook(Protocol):
-    switch: Switch
-
-    def install(self) -> None: ...
-    def remove(self) -> None: ...
-
-
 class Hooks:
     """The hooks of one recording."""
 
     def __init__(
         self,
         session: Session,
-        loop: Loop,
-        hooks: list[_Hook],
-        fetches: Fetches,
-        takeover: Takeover | None,
-        graphs: LearningGraphs,
-        moved: Callable[[Device], object] | None,
+        device: Device,
+        tune: dict[str, Any] | None = None,
+        moved: Callable[[Device], object] | None = None,
     ) -> None:
-        self._loop = loop
-        self._graphs = graphs
-        self.fetches = fetches
-        """Records fetches from what is no DataLoader."""
+        """As `install`."""
         self._session = session
+        self._loop = loop = Loop(session, device.now)
         self._told = Switch("the program's own marks of steps", "later marks are not recorded", session.notice)
-        self._names: Names | None = None
-        self._hooks = hooks
-        self._of_device: list[_Hook] = []
-        """Those that a device with a queue needs."""
-        self._takeover = takeover
+        self.names = Names(session.folder)
+        """Those of the run."""
         self._removed = False
         self._moved = moved
         if moved is not None:
             loop.follow = self._follow
+        # Where the forward pass runs: nothing hooks it, but this counts what it makes.
+        session.steps.graph = getattr(torch.autograd, "_get_sequence_nr", None)
+        loading, saving, told = LoaderHook(loop), SaveHook(loop), ToldBatches(loop)
+        loop.steady = steady_of(loop, loading.switch)
+        self._takeover: Takeover | None = None
+        if tune is not None:
+            from ..tuning.takeover import Takeover
+
+            self._takeover = loading.takeover = Takeover(session, loop, loading, tune)
+        from ..workers.hook import WorkersHook  # which builds on what is here
+
+        workers, deaths = WorkersHook(loop, told), WorkerDeaths(loop, loading.last)
+        loading.passes_of = workers.passes_of
+        loading.on_error = deaths.fetch_failed
+        self.fetches = FetchesHook(loop, told)
+        """Records fetches from what is no DataLoader."""
+        of_steps = BackwardHook(loop), OptimizerHook(loop), ForwardHook(loop)
+        self._hooks: list[Hook] = [loading, workers, deaths, told, *of_steps, saving, CompileHook(loop), self.fetches]
+        self._of_device: list[Hook] = []
+        """Those that a device with a queue needs."""
 
     @property
     def off(self) -> list[str]:
@@ -91,12 +93,6 @@ class Hooks:
                 self._loop.learns_elsewhere()
         return None
 
-    def name(self, text: str) -> int:
-        """The number of a name in the run's names."""
-        if self._names is None:
-            self._names = Names(self._session.folder)
-        return self._names.number(text)
-
     def remove(self) -> None:
         """End the step that is open, and put everything back as it was. Safe to call twice, and to call late."""
         if self._removed:
@@ -104,7 +100,7 @@ class Hooks:
         self._removed = True
         if self._loop.thread:
             with ours():
-                self._loop.finish()
+                self._loop.happens(self._loop.finished)
             if self._takeover is not None:
                 with ours():
                     self._takeover.finish()
@@ -116,33 +112,21 @@ class Hooks:
         """See copies to a device and waits for it, instead of another's."""
         _take_out(self._of_device)
         self._of_device = []
-        loop, steps, notice = self._loop, self._session.steps, self._session.notice
+        loop = self._loop
         on_cuda = device.torch_device.type == "cuda"
         loop.capturing = device.captures if on_cuda else None
         if not device.asynchronous:
             return
         streams = Streams(_stream_of(device))
         loop.on_learning = streams.computes
-
-        def switch(name: str, without: str) -> Switch:
-            return Switch(name, without, notice)
-
-        copies = switch("Tensor.to", "copies to the device are not recorded")
-        waits = switch("calls that wait for the device", "such waits are not recorded")
-        self._of_device += [
-            CopyHook(loop, steps, device, copies, streams),
-            SyncHook(loop, steps, device, waits, streams),
-        ]
+        kinds: list[type[DeviceHook]] = [CopyHook, SyncHook]
         if on_cuda or isinstance(device, EmulatedDevice):
-            directly = switch("whyidle's own device", "direct calls to it are not recorded")
-            self._of_device.append(DeviceHook(loop, steps, device, directly))
+            kinds.append(OwnDeviceHook)
         if on_cuda:
-            ahead = switch("torch.cuda.Event.wait", "the device's waits for copies ahead count as compute")
-            replays = switch("torch.cuda.CUDAGraph", "steps replayed from a graph are not recorded")
-            self._of_device += [
-                StreamWaitHook(loop, steps, ahead, streams),
-                GraphHook(self._session, loop, replays, self._graphs),
-            ]
+            kinds.append(StreamWaitHook)
+        self._of_device += [kind(loop, device, streams) for kind in kinds]
+        if on_cuda:
+            self._of_device.append(GraphHook(loop))
         _put_in(self._of_device)
 
     def _follow(self, gpu: int | None) -> None:
@@ -184,48 +168,9 @@ def install(
         moved: told where the training computes on another device than `device`, which is a guess then; `None`: it
             computes there, whatever the program says.
     """
-    loop = Loop(session, device.now)
-    steps = session.steps
-    # Where the forward pass runs: nothing hooks it, but this counts what it makes.
-    steps.graph = getattr(torch.autograd, "_get_sequence_nr", None)
-
-    def switch(name: str, without: str) -> Switch:
-        return Switch(name, without, session.notice)
-
-    watched = Switch("torch's DataLoader", "no later steps are recorded", session.notice, loop.give_up)
-    loop.steady = steady_of(steps, loop, watched, loop.shapes)
-    loading = LoaderHook(loop, steps, device.now, watched, session.notice)
-    saving = SaveHook(loop, device.now, switch("torch.save", "checkpoints count as host time"))
-    loading.on_iter = saving.look_for_late_ones
-    if tune is not None:
-        from ..tuning.takeover import Takeover
-
-        loading.takeover = Takeover(session, loop, loading, tune)
-    from ..workers.hook import WorkersHook  # which builds on what is here
-
-    told = ToldBatches(session, loop, switch("the program's own report on batches", "it is not recorded any more"))
-    workers = WorkersHook(session, loop, told, switch("preparing batches", "what it costs is not recorded"))
-    loading.passes_of = workers.passes_of
-    deaths = WorkerDeaths(session, device.now, loading.last, switch("workers that die", "the cause is not recorded"))
-    loading.on_error = deaths.fetch_failed
-    no_loader = switch("iterators that are no DataLoader", "their fetches are not recorded")
-    fetches = Fetches(loop, device.now, no_loader, session.notice, told)
-    graphs = LearningGraphs()
-    hooks: list[_Hook] = [
-        loading,
-        workers,
-        deaths,
-        told,
-        BackwardHook(loop, steps, switch("torch.autograd.backward", "the backward pass is not measured apart"), graphs),
-        OptimizerHook(loop, steps, switch("optimizers", "optimizer steps are not recorded"), graphs),
-        ForwardHook(loop, steps, switch("the model's call", "what a step does before it counts as compute")),
-        saving,
-        CompileHook(session, device.now, switch("torch's compiler", "its time is not recorded")),
-        SourceHook(fetches, session.notice),
-    ]
-    made = Hooks(session, loop, hooks, fetches, loading.takeover, graphs, moved)
+    made = Hooks(session, device, tune, moved)
     try:
-        _put_in(hooks)
+        _put_in(made._hooks)
         made.watch_device(device)
         with ours():
             leave_uncompiled()
@@ -233,32 +178,23 @@ def install(
         made.discard()
         raise
     # Forked children, as the loader's workers, inherit the hooks but must not write into the recording.
-    tell_of_fork(loop)
+    tell_of_fork(made._loop)
     return made
 
 
-def _put_in(hooks: Iterable[_Hook]) -> None:
+def _put_in(hooks: Iterable[Hook]) -> None:
     for hook in hooks:
         try:
             hook.install()
-        except Unexpected as missing:
-            _leave_out(hook, str(missing))
         except Exception as error:
-            hand_on(error)
-            _leave_out(hook, f"{type(error).__name__}: {error}")
+            hook.leave_out(error)
 
 
-def _take_out(hooks: Sequence[_Hook]) -> None:
+def _take_out(hooks: Sequence[Hook]) -> None:
     for hook in reversed(hooks):
         hook.switch.on = False
         with ours():
             hook.remove()
-
-
-def _leave_out(hook: _Hook, why: str) -> None:
-    hook.switch.stay_out(why)
-    with ours():
-        hook.remove()
 
 
 def _stream_of(device: Device) -> Callable[[], object] | None:

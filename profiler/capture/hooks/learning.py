@@ -1,12 +1,14 @@
-"""The hooks on what only a training does: the backward pass and the optimizer's step.
+"""The hooks on what only a training does: the backward pass, the optimizer's step, checkpoints.
 
-Both are called in every step, also in those that the recorder lets pass.
+The first two are called in every step, also in those that the recorder lets pass.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from threading import get_ident
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -15,49 +17,24 @@ from torch.optim import optimizer as torch_optimizer
 
 from ..device_in_use import of_parameters, of_tensors
 from ..hidden import forget_frame
-from ..session import Session
-from ..steps import StepRecorder
-from .identity import ByIdentity
 from .loop import Loop
-from .switch import Switch
-from .wrap import Patches, Unexpected, Wraps
+from .steady import instead
+from .wrap import Hook, Unexpected
 
 
-class LearningGraphs:
-    """CUDA graphs in which a backward pass or an optimizer step was captured."""
-
-    def __init__(self) -> None:
-        self.captured: Any = None
-        """The graph that was captured last, or is being captured."""
-        self._known: ByIdentity[bool] = ByIdentity()
-
-    def captures_learning(self) -> None:
-        """A backward pass or an optimizer step becomes part of the graph that is being captured."""
-        if self.captured is not None:
-            self._known.put(self.captured, True)
-
-    def __contains__(self, graph: Any) -> bool:
-        return self._known.get(graph) is not None
-
-
-class BackwardHook(Patches):
+class BackwardHook(Hook):
     """Wraps `torch.autograd.backward`, which `Tensor.backward` looks up at each call. The outermost pass counts.
 
     On a GPU nested passes, as of checkpointed segments, run on threads of the autograd engine.
     """
 
-    def __init__(self, loop: Loop, steps: StepRecorder, switch: Switch, graphs: LearningGraphs) -> None:
-        super().__init__()
-        self._loop = loop
-        self._steps = steps
-        self._graphs = graphs
-        self.switch = switch
+    name, without = "torch.autograd.backward", "the backward pass is not measured apart"
 
     def install(self) -> None:
         self.replace(torch.autograd, "backward", self._wrap, None)
 
     def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        loop, steps, switch, graphs = self._loop, self._steps, self.switch, self._graphs
+        loop, steps, switch = self._loop, self._steps, self.switch
         within = False
 
         def backward(*args: Any, **kwargs: Any) -> Any:
@@ -76,7 +53,7 @@ class BackwardHook(Patches):
                                 loop.follow(of_tensors(args[0] if args else kwargs.get("tensors")))
                             loop.learns(False)
                             if loop.capturing is not None and loop.capturing():
-                                graphs.captures_learning()
+                                loop.graphs.captures_learning()
                             elif loop.inside and steps.recording:
                                 steps.backward_begin()
                                 ends = steps.backward_end
@@ -95,34 +72,32 @@ class BackwardHook(Patches):
                     except Exception as error:
                         switch.fail(error)
 
-        if loop.steady is None:
-            return backward
-        return loop.steady.instead("backward", original, backward, switch.fail, switch)
+        return instead(loop.steady, "backward", original, backward, switch.fail, switch)
 
 
-class OptimizerHook:
+class OptimizerHook(Hook):
     """Two hooks that torch calls around the step of every optimizer. A step that GradScaler skips is none."""
 
-    def __init__(self, loop: Loop, steps: StepRecorder, switch: Switch, graphs: LearningGraphs) -> None:
-        self._loop = loop
-        self._steps = steps
-        self._graphs = graphs
-        self.switch = switch
+    name, without = "optimizers", "optimizer steps are not recorded"
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__(loop)
         self._handles: list[Any] = []
 
     def install(self) -> None:
-        register = [getattr(torch_optimizer, f"register_optimizer_step_{when}_hook", None) for when in ("pre", "post")]
-        if None in register:
-            raise Unexpected("this torch has no hooks for all optimizers")
-        before, after = self._hooks()
-        self._handles = [each(hook) for each, hook in zip(register, (before, after), strict=True) if each is not None]
+        for when, what, call in (("pre", "update", self._begins), ("post", "updated", self._ends)):
+            register = getattr(torch_optimizer, f"register_optimizer_step_{when}_hook", None)
+            if register is None:
+                raise Unexpected("this torch has no hooks for all optimizers")
+            told = instead(self._loop.steady, what, None, call(), self.switch.fail, self.switch)
+            self._handles.append(register(_unless_compiling(told)))
 
     def remove(self) -> None:
         while self._handles:
             self._handles.pop().remove()
 
-    def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        loop, steps, switch, graphs = self._loop, self._steps, self.switch, self._graphs
+    def _begins(self) -> Callable[[Any], None]:
+        loop, steps, switch = self._loop, self._steps, self.switch
 
         def begins(optimizer: Any) -> None:
             if not switch.on:
@@ -135,62 +110,61 @@ class OptimizerHook:
                     loop.follow(of_parameters(optimizer))
                 loop.learns(True)
                 if loop.capturing is not None and loop.capturing():
-                    graphs.captures_learning()
+                    loop.graphs.captures_learning()
                 elif loop.inside and steps.recording:
                     steps.optimizer_begin()
             except Exception as error:
                 switch.fail(error)
 
+        return begins
+
+    def _ends(self) -> Callable[[Any], None]:
+        loop, steps, switch = self._loop, self._steps, self.switch
+
         def ends(optimizer: Any) -> None:
             if not switch.on:
                 return
             try:
-                if get_ident() != loop.thread:
-                    return
-                if loop.capturing is not None and loop.capturing():
+                if get_ident() != loop.thread or (loop.capturing is not None and loop.capturing()):
                     return
                 if loop.inside and steps.recording:
                     steps.optimizer_end()
                 if loop.counts_updates:
-                    loop.tell(loop.update_ended, loop.now(), id(optimizer))
+                    loop.happens(loop.update_ended, id(optimizer))
             except Exception as error:
                 switch.fail(error)
 
-        if loop.steady is not None:
-            begins = loop.steady.instead("update", None, begins, switch.fail, switch)
-            ends = loop.steady.instead("updated", None, ends, switch.fail, switch)
-
-        def unless_compiling(call: Callable[[Any], None]) -> Callable[..., None]:
-            """A compiler goes through this."""
-
-            def hook(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-                if not is_dynamo_compiling():
-                    call(optimizer)
-
-            return hook
-
-        return unless_compiling(begins), unless_compiling(ends)
+        return ends
 
 
-class GraphHook(Wraps):
+def _unless_compiling(call: Callable[[Any], None]) -> Callable[..., None]:
+    """A compiler goes through this."""
+
+    def hook(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if not is_dynamo_compiling():
+            call(optimizer)
+
+    return hook
+
+
+class GraphHook(Hook):
     """Sees CUDA graphs that hold a backward pass or an optimizer step being replayed: no other hook is called then."""
 
-    def __init__(self, session: Session, loop: Loop, switch: Switch, graphs: LearningGraphs) -> None:
-        super().__init__(switch, lambda: get_ident() == loop.thread)
-        self._graphs = graphs
-        self._loop = loop
-        self._steps = session.steps
+    name, without = "torch.cuda.CUDAGraph", "steps replayed from a graph are not recorded"
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__(loop, lambda: get_ident() == loop.thread)
 
     def install(self) -> None:
         self.around(torch.cuda.CUDAGraph, "capture_begin", self._captures, None, None)
         self.around(torch.cuda.CUDAGraph, "replay", self._replays, self._replayed, None)
 
     def _captures(self, graph: Any, *_args: Any, **_kwargs: Any) -> None:
-        self._graphs.captured = graph
+        self._loop.graphs.captured = graph
 
     def _replays(self, graph: Any) -> Any:
         loop = self._loop
-        if graph not in self._graphs:
+        if graph not in loop.graphs:
             return None
         loop.learns(True)
         if loop.inside:
@@ -202,4 +176,48 @@ class GraphHook(Wraps):
         if loop.inside:
             self._steps.backward_end()
         if loop.counts_updates:
-            loop.tell(loop.update_ended, loop.now(), id(graph))
+            loop.happens(loop.update_ended, id(graph))
+
+
+_DISTRIBUTED = "torch.distributed.checkpoint"
+
+
+class SaveHook(Hook):
+    """Wraps `torch.save`, and `save` and `async_save` of torch's distributed checkpoints once they are imported.
+
+    A checkpoint between a step's fetch and its computation leaves the step open; elsewhere it ends the step.
+    """
+
+    name, without = "torch.save", "checkpoints count as host time"
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__(loop, self._may_be_one)
+
+    def install(self) -> None:
+        same = torch.save is torch.serialization.save
+        self.around(torch, "save", self._begins, self._ends, None, None)
+        if same:
+            # The same function under both names: what is pickled by name must be found by it.
+            wrapped = torch.save
+            self.replace(torch.serialization, "save", lambda _original: wrapped, None, None)
+        # Seldom imported by now.
+        self.imports.when(_DISTRIBUTED, self._distributed)
+
+    def _distributed(self, module: ModuleType) -> None:
+        with contextlib.suppress(Unexpected):
+            for name in ("save", "async_save"):
+                self.around(module, name, self._begins, self._ends, None)
+
+    def _may_be_one(self) -> bool:
+        # One within a fetch is a matter of the loader.
+        return not self._loop.fetching and get_ident() == self._loop.thread
+
+    def _begins(self, *_args: Any, **_kwargs: Any) -> tuple[bool, int]:
+        """Whether this is a boundary of its own, and when it began."""
+        return self._loop.boundary_begins(), self._now()
+
+    def _ends(self, begun: tuple[bool, int], _returned: Any) -> None:
+        bounds, begin_ns = begun
+        self._loop.saved(begin_ns)
+        if bounds:
+            self._loop.happens(self._loop.end_boundary)

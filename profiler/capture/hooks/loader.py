@@ -1,71 +1,64 @@
-"""The hook on torch's DataLoader: when a batch is asked for, when it comes, how many samples it has."""
+"""The hook on torch's DataLoader: when a batch is asked for, when it comes, how many samples it has.
+
+Workers that died: torch tells the training by an error, which is looked at as it passes. Who it was stands in the
+error's text. How it ended the kernel tells without being asked for good (`WNOWAIT`), so that torch and multiprocessing
+find it as they would have.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import sys
-from collections.abc import Callable
+import os
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
 from threading import get_ident
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torch import is_grad_enabled
 from torch.utils.data import DataLoader, dataloader
+from torch.utils.data._utils import signal_handling
 
-from ...record.schema import NOT_MEASURED
+from ...record.schema import NOT_MEASURED, EventKind
 from ...record.stacks import Call
 from ..hidden import forget_frame, passes_on
 from ..loader_made import made_at
 from ..loop_detector.loaders import Iteration, Part, Role
-from ..steps import StepRecorder
 from .identity import ByIdentity
 from .loader_facts import LoaderFacts, queue_of, reference_to, starts_python
 from .loop import Loop
 from .parts import samples_of
-from .steady import LEAST_DRAW_NS, IteratorPasses, KnownIterator
-from .switch import Switch
-from .wrap import Patches, Unexpected
+from .steady import LEAST_DRAW_NS, IteratorPasses, KnownIterator, instead
+from .wrap import Hook, Unexpected
 
 if TYPE_CHECKING:
     from ..tuning.takeover import Takeover
 
-_STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
+STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 
 
-class LoaderHook(Patches):
+class LoaderHook(Hook):
     """Wraps what makes an iterator and what asks it for a batch.
 
     `_BaseDataLoaderIter.__next__` serves every kind of torch's loader and of `StatefulDataLoader`. The iterator's type,
     its length and its state stay what they are.
     """
 
-    def __init__(
-        self,
-        loop: Loop,
-        steps: StepRecorder,
-        now: Callable[[], int],
-        switch: Switch,
-        notice: Callable[[str], object],
-    ) -> None:
-        super().__init__()
-        self._loop = loop
-        self._steps = steps
-        self._now = now
-        self.switch = switch
-        self._notice = notice
+    name, without = "torch's DataLoader", "no later steps are recorded"
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__(loop, on_failure=loop.give_up)
         self._roles: ByIdentity[Role] = ByIdentity()
         self._known: ByIdentity[KnownIterator] = ByIdentity()
         self._last: KnownIterator | None = None
         """What is known of the iterator that was asked for a batch last, or is being asked."""
-        self._steady = loop.steady
-        self._stateful = False
         self.passes_of: Callable[[Any], IteratorPasses | None] | None = None
         """Tells which batch an iterator handed over, once somebody watches its workers."""
         self.takeover: Takeover | None = None
         """What stands between the training and its iterators under `whyidle tune`."""
         self.on_error: Callable[[BaseException], object] | None = None
         """Told what a fetch raised, but for the end of the data."""
-        self.on_iter: Callable[[], object] | None = None
-        """Called when an iterator is made, for what can be hooked only once it was imported."""
 
     def install(self) -> None:
         base = dataloader._BaseDataLoaderIter
@@ -74,12 +67,18 @@ class LoaderHook(Patches):
         try:
             self.replace(base, "_next_index", self._wrap_next_index, None)
         except Unexpected as error:
-            self._notice(f"The first tensor of each batch tells its number of samples: {error}.")
+            self._session.notice(f"The first tensor of each batch tells its number of samples: {error}.")
         try:
             self.replace(base, "__init__", self._wrap_sampler_iter, None, None)
             self.replace(base, "_reset", self._wrap_sampler_iter, None, None)
         except Unexpected as error:
-            self._notice(f"Work of a sampler at the start of an epoch counts for its first batch: {error}.")
+            self._session.notice(f"Work of a sampler at the start of an epoch counts for its first batch: {error}.")
+        self.imports.when(STATEFUL, self._stateful)
+
+    def _stateful(self, module: ModuleType) -> None:
+        with contextlib.suppress(Unexpected):
+            # Without it, making the iterator is part of the first fetch, and nothing else is missing.
+            self.replace(getattr(module, "StatefulDataLoader", None), "__iter__", self._wrap_iter, None)
 
     def last(self) -> Any | None:
         """The iterator that was asked for a batch last, while it is there."""
@@ -174,9 +173,8 @@ class LoaderHook(Patches):
                 switch.fail(error)
             return batch
 
-        if self._steady is None or self.takeover is not None:
-            return __next__
-        return self._steady.instead("next", original, __next__, switch.fail, self._came, self._raised)
+        steady = None if self.takeover is not None else loop.steady
+        return instead(steady, "next", original, __next__, switch.fail, self._came, self._raised)
 
     def _came(self, known: KnownIterator, asked: Iteration, iterator: Any, batch: Any) -> None:
         """A batch was handed over."""
@@ -235,9 +233,7 @@ class LoaderHook(Patches):
                 switch.fail(error)
             return index
 
-        if self._steady is None:
-            return _next_index
-        return self._steady.instead("index", original, _next_index, switch.fail, self._drew, loop.drew)
+        return instead(loop.steady, "index", original, _next_index, switch.fail, self._drew, loop.drew)
 
     def _drew(self, iterator: Any, indices: int) -> None:
         """So many were drawn for a batch."""
@@ -249,8 +245,8 @@ class LoaderHook(Patches):
 
     def _follows(self, known: KnownIterator) -> None:
         """Its iterator is asked for a batch, where another was before."""
-        if self._steady is not None and self._last is not known:
-            self._steady.follow(known)
+        if self._loop.steady is not None and self._last is not known:
+            self._loop.steady.follow(known)
         self._last = known
 
     def _wrap_sampler_iter(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -273,7 +269,6 @@ class LoaderHook(Patches):
     def _iter_begins(self, loader: Any) -> Iteration | None:
         try:
             now = self._now()
-            self._look_for_late_ones()
             role = self._roles.get(loader)
             if role is None:
                 role = Role()
@@ -299,7 +294,6 @@ class LoaderHook(Patches):
 
     def _begin_late(self, iterator: Any, known: KnownIterator, now: int) -> Iteration:
         """A pass over an iterator that was made before the hooks were, or by a loader whose `__iter__` is its own."""
-        self._look_for_late_ones()
         of = Iteration(Role() if known.iteration is None else known.iteration.role, now)
         self._begin_iteration(iterator, known, of)
         return of
@@ -312,7 +306,9 @@ class LoaderHook(Patches):
         """Samples of a batch whose indices were not seen."""
         samples = samples_of(batch)
         if samples is None:
-            self._notice(f"The number of samples in a batch of {type(batch).__name__} is unknown; it counts as 0.")
+            self._session.notice(
+                f"The number of samples in a batch of {type(batch).__name__} is unknown; it counts as 0."
+            )
         return samples or 0
 
     def _fetch_fails(self, asked: KnownIterator) -> None:
@@ -352,14 +348,89 @@ class LoaderHook(Patches):
         )
         known.iteration = iteration
 
-    def _look_for_late_ones(self) -> None:
-        if self.on_iter is not None:
-            self.on_iter()
-        if not self._stateful and _STATEFUL in sys.modules:
-            loader = getattr(sys.modules[_STATEFUL], "StatefulDataLoader", None)
-            if loader is None:
-                return  # its import is under way
-            self._stateful = True
-            with contextlib.suppress(Unexpected):
-                # Without it, making the iterator is not part of the first fetch, and nothing else is missing.
-                self.replace(loader, "__iter__", self._wrap_iter, None)
+
+_DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)")
+MOST_DEATHS = 64
+"""Deaths that are kept: a job has no more to learn from further ones."""
+
+
+class WorkerDeaths(Hook):
+    """Records them. The error reaches the training by a fetch, or by the handler of a signal, wherever it is then."""
+
+    name, without = "workers that die", "the cause is not recorded"
+
+    def __init__(self, loop: Loop, iterator: Callable[[], Any | None]) -> None:
+        """`iterator`: of a loader, that was asked for a batch last."""
+        super().__init__(loop)
+        self._iterator = iterator
+        self._seen: set[int] = set()
+        self._noted: deque[tuple[int, int, int, int]] = deque(maxlen=MOST_DEATHS)
+        """(when, pid, number, exit code) of what is not recorded yet: a signal's handler must not write."""
+
+    def install(self) -> None:
+        # Torch's handler of SIGCHLD asks for it by this name.
+        self.replace(signal_handling, "_error_if_any_worker_fails", self._wrap)
+
+    def remove(self) -> None:
+        self.put_back()
+        # What a signal's handler raised has left no fetch since.
+        self.record()
+
+    def note(self, error: BaseException) -> None:
+        """An error on its way to the training; most say nothing of workers."""
+        if not (self.switch.on and isinstance(error, RuntimeError)):
+            return
+        with self.switch:
+            for pid in _pids(str(error)):
+                if pid not in self._seen and len(self._seen) < MOST_DEATHS:
+                    self._seen.add(pid)
+                    self._noted.append((self._now(), pid, *_looked_up(self._iterator(), pid)))
+
+    def fetch_failed(self, error: BaseException) -> None:
+        """A fetch raised this, in the thread that trains."""
+        self.note(error)
+        with self.switch:
+            self.record()
+
+    def record(self) -> None:
+        """Of the thread that trains, and not within a signal's handler."""
+        while self._noted:
+            t_ns, pid, number, code = self._noted.popleft()
+            self._session.event(EventKind.WORKER_DIED, code, t_ns=t_ns)
+            self._session.event(EventKind.DIED_WORKER, (number << 32) + pid, t_ns=t_ns)
+
+    def _wrap(self, original: Callable[[], None]) -> Callable[[], None]:
+        def _error_if_any_worker_fails() -> None:
+            try:
+                original()
+            except BaseException as error:
+                self.note(error)
+                forget_frame(error)
+                raise
+
+        return _error_if_any_worker_fails
+
+
+def _pids(text: str) -> Iterator[int]:
+    found = _DIED.search(text)
+    for pid in found.group(1).split(",") if found is not None else ():
+        yield int(pid)
+
+
+def _looked_up(iterator: Any, pid: int) -> tuple[int, int]:
+    """(its number in the loader from 1, 0: not known; its exit code)."""
+    workers = list(getattr(iterator, "_workers", ()))
+    at = next((at for at, worker in enumerate(workers) if worker.pid == pid), None)
+    known = None if at is None else getattr(workers[at]._popen, "returncode", None)
+    return 0 if at is None else at + 1, _exit_code(pid) if known is None else int(known)
+
+
+def _exit_code(pid: int) -> int:
+    """Of a child that nobody has waited for yet; it stays so."""
+    try:
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return NOT_MEASURED  # a child of the fork server
+    if ended is None:
+        return NOT_MEASURED
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status

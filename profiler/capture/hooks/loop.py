@@ -15,11 +15,10 @@ import torch
 
 from ...record.schema import EventKind
 from ..loop_detector.detector import LoopDetector
-from ..loop_detector.loaders import Iteration
 from ..session import Session
+from .identity import ByIdentity
 from .loader_facts import DataSets, LoaderFacts
-from .shapes import Shapes
-from .steady import SteadyPath
+from .parts import Shapes
 from .switch import Switch
 
 MOST = 96
@@ -92,6 +91,23 @@ class Phase(NamedTuple):
     between: bool
 
 
+class LearningGraphs:
+    """CUDA graphs in which a backward pass or an optimizer step was captured."""
+
+    def __init__(self) -> None:
+        self.captured: Any = None
+        """The graph that was captured last, or is being captured."""
+        self._known: ByIdentity[bool] = ByIdentity()
+
+    def captures_learning(self) -> None:
+        """A backward pass or an optimizer step becomes part of the graph that is being captured."""
+        if self.captured is not None:
+            self._known.put(self.captured, True)
+
+    def __contains__(self, graph: Any) -> bool:
+        return self._known.get(graph) is not None
+
+
 class Loop(LoopDetector):
     """The detector of one training thread. The hooks tell it what happens; it tells the recorder."""
 
@@ -103,11 +119,12 @@ class Loop(LoopDetector):
         self.fetching = False
         """A fetch is under way: whatever is called within it is part of it."""
         self.shapes = Shapes(
-            self._steps, Switch("the shapes of batches", "the cost of new shapes is not recorded", session.notice)
+            self.steps, Switch("the shapes of batches", "the cost of new shapes is not recorded", session.notice)
         )
         self.data_sets = DataSets()
-        self.steady: SteadyPath | None = None
-        """What hooks ask first, where there is the extension in C."""
+        self.steady: Any = None
+        """What hooks ask first, where there is the extension in C (`steady.py`)."""
+        self.graphs = LearningGraphs()
         self.capturing: Callable[[], bool] | None = None
         """Asks torch whether a CUDA graph is being captured; `None` where there is no CUDA device."""
         self.follow: Callable[[int | None], object] | None = None
@@ -126,9 +143,13 @@ class Loop(LoopDetector):
         try:
             self._do(happened, *facts)
             if happened.__name__ in _RETURNS:
-                self.goes_on(self.now())
+                self._last_ns = self.now()
         finally:
             self.busy = False
+
+    def happens(self, happened: Callable[..., None], *facts: Any) -> None:
+        """As `tell`, of what happens now: the method is told when, and then the rest."""
+        self.tell(happened, self.now(), *facts)
 
     def hears(self, switch: Switch, happened: Callable[..., None], *facts: Any) -> bool:
         """As `tell`, unless `switch` is off; errors of ours go there. Whether it was heard."""
@@ -144,21 +165,17 @@ class Loop(LoopDetector):
         """A backward pass begins, or an optimizer step (`updates`), in the thread that trains."""
         again = self.learnt
         if not self.next_learns(updates):
-            self.tell(self.learning_began, self.now(), updates)
+            self.happens(self.learning_began, updates)
         elif not again and self.on_learning is not None:
             self._first_learning()
 
     def in_step(self) -> bool:
         """Whether the calling thread trains, and is in the midst of a step that is looked at."""
-        return self.inside and self._steps.recording and get_ident() == self.thread
+        return self.inside and self.steps.recording and get_ident() == self.thread
 
     def captures(self) -> bool:
         """Whether a CUDA graph is being captured: a mark set now would become part of it."""
         return self.capturing is not None and self.capturing()
-
-    def asks(self, switch: Switch, of: Iteration, now: int) -> bool:
-        """A pass is asked for a batch. As `hears`."""
-        return self.hears(switch, self.fetch_began, of, now, torch.is_grad_enabled(), self._steps.computed())
 
     def fetches_elsewhere(self, switch: Switch) -> None:
         """The calling thread is not the training's, and asks a loader for a batch. Errors of ours go to `switch`."""
@@ -173,60 +190,40 @@ class Loop(LoopDetector):
             training = names.get(self.thread) or "ended since"
             self._do(self.learnt_elsewhere, self.now(), get_ident(), current_thread().name, training)
 
-    def step_begins(self) -> None:
-        """The program says that a step begins here."""
-        self.tell(self.step_marked, self.now())
-
     def wait_begins(self) -> bool:
         """The program says that it waits for data from here on; false within another wait."""
         if self.fetching or self.waiting is not None:
             return False
-        self.tell(self.wait_began, self.now(), torch.is_grad_enabled())
+        self.happens(self.wait_began, torch.is_grad_enabled())
         return True
-
-    def wait_ends(self, failed: bool) -> None:
-        """It has its data, or raised."""
-        self.tell(self.wait_ended, self.now(), failed)
 
     def phase_begins(self) -> Phase:
         """A phase begins that the program marks."""
         return Phase(self.now(), self.learnings, self.between_steps)
 
-    def phase_ends(self, phase: Phase, name: int) -> None:
-        """It is over. `name`: its number in the run's names."""
-        self.tell(self.phase_ended, self.now(), *phase, name)
-
     def boundary_begins(self) -> bool:
         """Something outside the steps begins, a checkpoint; false if it belongs to something larger."""
         if self.fetching or self.in_boundary:
             return False
-        self.tell(self.boundary_began, self.now())
+        self.happens(self.boundary_began)
         return True
-
-    def boundary_ends(self) -> None:
-        """It is over."""
-        self.tell(self.end_boundary, self.now())
 
     def saved(self, begin_ns: int) -> None:
         """A checkpoint was written since."""
         now = self.now()
         if now - begin_ns >= LEAST_SAVE_NS:
-            self._session.event(EventKind.SAVE, t_ns=begin_ns, end_ns=now)
+            self.session.event(EventKind.SAVE, t_ns=begin_ns, end_ns=now)
 
     def drew(self, begin_ns: int, end_ns: int, indices: int) -> None:
         """A sampler worked so long in the training's thread. `indices`: as the value of `EventKind.SAMPLER`."""
-        self._session.event(EventKind.SAMPLER, indices, end_ns, begin_ns)
+        self.session.event(EventKind.SAMPLER, indices, end_ns, begin_ns)
 
     def give_up(self) -> None:
         """Nothing more is known of the steps: leave none open."""
         try:
-            self.tell(self.gave_up, self.now())
+            self.happens(self.gave_up)
         finally:
             self.forked()
-
-    def finish(self) -> None:
-        """The training is over, or is not watched any longer."""
-        self.tell(self.finished, self.now())
 
     def forked(self) -> None:
         """This is a child of the process that trains, or nothing is recorded any longer."""
@@ -238,7 +235,7 @@ class Loop(LoopDetector):
             call(*arguments)
 
     def _loader_trains(self, facts: LoaderFacts) -> None:
-        self._session.loader(facts.workers, facts.prefetch, facts.flags, facts.made, image_files(facts.data()))
+        self.session.loader(facts.workers, facts.prefetch, facts.flags, facts.made, image_files(facts.data()))
 
     def _first_learning(self) -> None:
         if self.on_learning is not None and not self.captures():

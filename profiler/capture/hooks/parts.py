@@ -6,6 +6,10 @@ file. So only what lies in a batch is read, never what it would answer.
 What a hook may ask a tensor without the training noticing. The attributes of a tensor go through
 `__torch_function__`, of its class and of every mode that is active: the device that `torch.set_default_device` sets
 is such a mode. The question whether memory is page-locked is an operator, which modes for operators see.
+
+Whether a batch has shapes that none before it had: new ones are what makes libraries choose their algorithms anew, the
+allocator look for other blocks, and the compiler compile again. How many elements a batch has tells whether its step
+takes longer only because it is larger.
 """
 
 from __future__ import annotations
@@ -14,17 +18,20 @@ import contextlib
 import functools
 import weakref
 from collections import UserDict, deque
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from itertools import islice
 from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
-from ...record.schema import NOT_MEASURED
-from .switch import ours
+from ...record.schema import NOT_MEASURED, StepFlag
+from ..steps import StepRecorder
+from .switch import Switch, ours
 
+_Tensor = torch.Tensor
 _modes = torch._C._len_torch_function_stack
 _unseen = torch._C.DisableTorchFunction
 _operator_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
@@ -213,6 +220,7 @@ def bytes_of(batch: Any) -> int:
     return total if tensors else NOT_MEASURED
 
 
+Found = TypeVar("Found")
 LEADING_LEVELS, LEADING_ITEMS = 4, 16
 """Levels of a batch, and items of each, that are searched for its first tensor."""
 
@@ -224,7 +232,7 @@ def samples_of(batch: Any) -> int | None:
     looked at is not known.
     """
     with ours():
-        found = _leading(batch, LEADING_LEVELS)
+        found = first_within(batch, _leading)
         if found is not None:
             return found
         for kind in (list, tuple):
@@ -233,12 +241,111 @@ def samples_of(batch: Any) -> int | None:
     return None
 
 
-def _leading(part: Any, depth: int) -> int | None:
+def first_within(thing: Any, look: Callable[[Any], Found | None], depth: int = LEADING_LEVELS) -> Found | None:
+    """What `look` finds first: in a batch itself, or in what lies in it, up to `depth` levels deep."""
+    found = look(thing)
+    for each in (parts_of(thing, LEADING_ITEMS) or ()) if found is None and depth else ():
+        if (found := first_within(each, look, depth - 1)) is not None:
+            break
+    return found
+
+
+def _leading(part: Any) -> int | None:
     shape = shape_told(part)
-    if shape is not None:
-        return int(shape[0]) if shape and isinstance(shape[0], int) else 1
-    for each in (parts_of(part, LEADING_ITEMS) or ()) if depth else ():
-        found = _leading(each, depth - 1)
-        if found is not None:
-            return found
+    if shape is None:
+        return None
+    return int(shape[0]) if shape and isinstance(shape[0], int) else 1
+
+
+MOST_SEEN = 4096
+"""Shapes that are remembered."""
+MOST_TENSORS = 16
+"""Tensors of a batch that are looked at, the first ones."""
+MOST_SEARCHED = 64
+"""Whatever else lies in a batch, looked at to find them."""
+
+
+class Shapes:
+    """Remembers the shapes and types of the batches that steps were looked at with: a hash of each, and its flags."""
+
+    def __init__(self, steps: StepRecorder, switch: Switch) -> None:
+        self._steps = steps
+        self.switch = switch
+        self._seen: dict[int, int] = {}
+
+    def flags(self, batch: Any) -> int:
+        """What the step that is open says of its batch: flags, and its elements above them.
+
+        0 where that was not looked at: while steps are let pass, and of a batch without plain tensors.
+        """
+        steps, seen = self._steps, self._seen
+        if not steps.recording or not steps.all_looked_at or not self.switch.on:
+            return 0
+        try:
+            # The common case, a few tensors whose shapes were seen, is written out here: each call costs, most of all
+            # when the step has emptied the caches.
+            kind = type(batch)
+            parts = batch if kind is list or kind is tuple else batch.values() if kind is dict else (batch,)
+            if len(parts) <= MOST_TENSORS and not _modes():
+                found: list[Any] = []
+                for part in parts:
+                    if type(part) is not _Tensor or part.is_nested:
+                        break
+                    found.append(part.shape)
+                    found.append(part.dtype)
+                else:
+                    known = seen.get(hash(tuple(found)))
+                    if known is not None:
+                        return known
+            outline = _outline(batch, seen)
+            if outline is None:
+                return 0
+            number, shapes = outline
+            known = seen.get(number)
+            if known is not None:
+                return known
+            elements = min(StepFlag.MOST_ELEMENTS, sum(shape.numel() for shape in shapes))
+        except Exception as error:
+            self.switch.fail(error)
+            return 0
+        seen[number] = known = StepFlag.SHAPE_KNOWN | elements << StepFlag.ELEMENTS_SHIFT
+        if len(seen) >= MOST_SEEN:
+            # From here on, new ones could not be told from those that are not remembered.
+            self.switch.on = False
+        return known | StepFlag.NEW_SHAPE
+
+
+def _outline(batch: Any, seen: Mapping[int, int]) -> tuple[int, list[torch.Size]] | None:
+    """A hash of the shapes and types of the first tensors in a batch, and the shapes.
+
+    `None` without any, or with one that has none.
+    """
+    tensors: list[Any] = []
+    found: list[Any] = []
+    left = [batch]
+    looked = 0
+    with _unseen():
+        while left and looked < MOST_SEARCHED:
+            part = left.pop()
+            looked += 1
+            kind = type(part)
+            if kind is _Tensor or issubclass(kind, _Tensor):
+                if kind is not _Tensor and not has_plain_memory(part):
+                    return None
+                if part.is_nested:
+                    return None
+                tensors.append(part)
+                found.append(part.shape)
+                found.append(part.dtype)
+                if len(tensors) == MOST_TENSORS:
+                    break
+            elif kind is list or kind is tuple:
+                left += part[MOST_TENSORS - 1 :: -1]
+            elif kind is dict and len(part) <= MOST_TENSORS:
+                left += reversed(part.values())
+            elif kind is not str and kind is not int:
+                left += reversed(parts_of(part, MOST_TENSORS) or ())
+    number = hash(tuple(found))
+    if number in seen or (tensors and all(map(has_plain_memory, tensors))):
+        return number, found[::2]
     return None

@@ -17,8 +17,7 @@ from torch.utils.data import dataloader
 from ... import native
 from ...record.schema import NOT_MEASURED, StepFlag
 from ..loop_detector.loaders import Iteration, OptimizerPace, Part, Role, Use
-from ..steps import BLANK, LEAST_STAGE_NS, SLOT, StepRecorder
-from .shapes import Shapes
+from ..steps import BLANK, LEAST_STAGE_NS, SLOT
 from .switch import Switch, ours
 
 MOST_LENGTHS = 100_000
@@ -62,47 +61,42 @@ LEAST_DRAW_NS = 100_000
 """A sampler's work that is shorter is not recorded: torch's own samplers draw hundreds of indices in that time."""
 
 
-class SteadyPath:
-    """What the hooks do in the common case."""
-
-    def __init__(self, of: Any) -> None:
-        self._of = of
-        self.follow = of.follow
-        """(what is known of an iterator): it is the one that is asked for batches."""
-
-    def instead(
-        self,
-        what: str,
-        original: Callable[..., Any] | None,
-        slow: Callable[..., Any] | None,
-        fail: Callable[[Exception], None],
-        first: Any = None,
-        second: Any = None,
-    ) -> Callable[..., Any]:
-        """What stands in the place of a function of torch's, or does what a hook of ours does.
-
-        Args:
-            what: "next" and "index" are `__next__` and `_next_index` of torch's iterators, "fetch" that of a fetcher,
-                "backward" torch's backward pass, "update" and "updated" what is done before and after an optimizer's
-                step, "forward" is told that the model is called.
-            original: torch's function.
-            slow: ours in Python, which does the rarer cases.
-            fail: takes errors of ours.
-            first, second: what `_native.c` says at the kind.
-        """
-        made: Callable[..., Any] = native.extension.Instead(what, self._of, original, slow, first, second, fail)
-        return made
-
-
-def steady_of(steps: StepRecorder, loop: Any, switch: Switch, shapes: Shapes) -> SteadyPath | None:
-    """The steady path of one recording; `None` without the extension, or where what it relies on is not as it was
-    built for."""
-    if native.extension is None or not isinstance(steps, native.RecorderBase):
+def steady_of(loop: Any, switch: Switch) -> Any:
+    """What the hooks of one recording do in the common case, in C; `None` without the extension, or where what that
+    relies on is not as it was built for. `switch`: that of the hook on loaders."""
+    if native.extension is None or not isinstance(loop.steps, native.RecorderBase):
         return None
     with ours():
         _lay_out()
-        return SteadyPath(native.extension.Steady(steps, loop, switch, shapes.flags, shapes.switch))
+        return native.extension.Steady(loop.steps, loop, switch, loop.shapes.flags, loop.shapes.switch)
     return None
+
+
+def instead(
+    steady: Any,
+    what: str,
+    original: Callable[..., Any] | None,
+    slow: Callable[..., Any],
+    fail: Callable[[Exception], None],
+    first: Any = None,
+    second: Any = None,
+) -> Callable[..., Any]:
+    """What stands in the place of a function of torch's, or does what a hook of ours does; `slow`, where that is all.
+
+    Args:
+        steady: of `steady_of`.
+        what: "next" and "index" are `__next__` and `_next_index` of torch's iterators, "fetch" that of a fetcher,
+            "backward" torch's backward pass, "update" and "updated" what is done before and after an optimizer's
+            step, "forward" is told that the model is called.
+        original: torch's function.
+        slow: ours in Python, which does the rarer cases.
+        fail: takes errors of ours.
+        first, second: what `_native.c` says at the kind.
+    """
+    if steady is None:
+        return slow
+    made: Callable[..., Any] = native.extension.Instead(what, steady, original, slow, first, second, fail)
+    return made
 
 
 def _lay_out() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -18,7 +18,9 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from ...record.segment import tell_of_fork
 from ..hidden import forget_frame
-from .switch import Switch
+from ..imports import Imports
+from .loop import Loop
+from .switch import Switch, hand_on, ours
 
 _ABSENT = object()
 
@@ -88,7 +90,7 @@ class Patches:
 
 
 class Wraps(Patches):
-    """Functions around which a hook is called. Most hooks are that and no more."""
+    """Functions around which a hook is called."""
 
     def __init__(self, switch: Switch, listens: Callable[[], bool] | None = None) -> None:
         """
@@ -152,6 +154,47 @@ class Wraps(Patches):
             return wrapped
 
         self.replace(owner, name, wrap, *example)
+
+
+class Hook(Wraps):
+    """A hook of one recording: functions of torch that are replaced, or around which it is called."""
+
+    name: ClassVar[str]
+    """What is hooked, for people."""
+    without: ClassVar[str]
+    """What a report lacks without the hook; a clause such as "copies are not measured"."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        listens: Callable[[], bool] | None = None,
+        on_failure: Callable[[], object] | None = None,
+    ) -> None:
+        """
+        Args:
+            loop: what is told of the training's calls.
+            listens: as in `Wraps`.
+            on_failure: called when the hook fails, to leave nothing half recorded.
+        """
+        super().__init__(Switch(self.name, self.without, loop.session.notice, on_failure), listens)
+        self._loop, self._session, self._steps, self._now = loop, loop.session, loop.steps, loop.now
+        self.imports = Imports()
+        """What is to be hooked once it is imported."""
+
+    def install(self) -> None:
+        """Put the hook in. Raises `Unexpected` where what it needs is not as expected."""
+
+    def put_back(self) -> None:
+        self.imports.forget()
+        super().put_back()
+
+    def leave_out(self, error: Exception) -> None:
+        """Do without the hook, which this kept from being put in."""
+        hand_on(error)
+        why = str(error) if isinstance(error, Unexpected) else f"{type(error).__name__}: {error}"
+        self.switch.stay_out(why)
+        with ours():
+            self.remove()
 
 
 def _look_like(wrapped: Any, original: Any, owner: Any, name: str) -> None:

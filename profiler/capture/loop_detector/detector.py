@@ -40,8 +40,8 @@ class LoopDetector(DetectorBase):
     """Follows one training thread: takes what happens there, in order, and says what is to be recorded of it."""
 
     def __init__(self, thread: int, session: Session) -> None:
-        self._session = session
-        self._steps = session.steps
+        self.session = session
+        self.steps = session.steps
         self.thread = thread
         """The thread that trains; 0 where nobody is to be followed any longer."""
         self.inside = False
@@ -78,7 +78,8 @@ class LoopDetector(DetectorBase):
         self._opened_ns = 0
         """When the open step began."""
         self._last_ns = 0
-        """When the program last went on after a loader's call."""
+        """When the program last went on after a loader's call and what was to be done then, which may wait for a
+        device."""
         self._asked_ns = 0
         """When the batch was asked for that comes next."""
         self._boundary_ns = 0
@@ -118,10 +119,6 @@ class LoopDetector(DetectorBase):
         self._actions = []
         happened(*facts)
         return self._actions
-
-    def goes_on(self, now: int) -> None:
-        """The program goes on after a loader's call and what was to be done then, which may wait for a device."""
-        self._last_ns = now
 
     @property
     def undecided(self) -> bool:
@@ -230,7 +227,7 @@ class LoopDetector(DetectorBase):
         backward pass or optimizer step; `None`: not known.
         """
         if self.next_begins(of, now):
-            self._later(self._steps.fetch_begin, of.epoch or 0, False, of.queue, now)
+            self._later(self.steps.fetch_begin, of.epoch or 0, False, of.queue, now)
             return
         if of.use is None:
             # Nobody saw its iterator being made.
@@ -286,7 +283,7 @@ class LoopDetector(DetectorBase):
         """A loader's fetch in a wait that the program marks; whether that says all of it."""
         part, self.waiting = self.waiting, Part.EXTENDS
         if part is Part.WITHIN:
-            self._later(self._steps.fetch_within_end, self._samples)
+            self._later(self.steps.fetch_within_end, self._samples)
         elif part is Part.OPENS and of.use is not Use.EVALUATES:
             # The wait opened the step that this fetch would open.
             if self.open is not None:
@@ -331,7 +328,7 @@ class LoopDetector(DetectorBase):
         known; `flags`: what `StepFlag` says of its shapes.
         """
         if self.next_ends(of, now, samples, loader, batch):
-            self._later(self._steps.fetch_end, samples, now, True, loader, batch, flags)
+            self._later(self.steps.fetch_end, samples, now, True, loader, batch, flags)
             return
         of.fetched += 1
         of.learnings_then = self.learnings
@@ -352,7 +349,7 @@ class LoopDetector(DetectorBase):
         if self.part is Part.OPENS:
             self._samples = samples
             self._delivered = loader, batch
-            self._later(self._steps.fetch_end, samples, now, True, loader, batch, flags)
+            self._later(self.steps.fetch_end, samples, now, True, loader, batch, flags)
             if of.use is Use.TRAINS and of.epoch is None:
                 self._count_epoch(of)
             plain = not of.role.held and of.role.together == 1
@@ -529,9 +526,9 @@ class LoopDetector(DetectorBase):
             self._boundary_ns = now
         elif of is self.own:
             if not self.learnt:
-                self._later(self._steps.compute_begin)
+                self._later(self.steps.compute_begin)
         elif of is not None and self.learnt:
-            self._later(self._steps.end_step, False, begin_ns)
+            self._later(self.steps.end_step, False, begin_ns)
             self.open = None
             self.learnt = self.inside = False
 
@@ -554,7 +551,7 @@ class LoopDetector(DetectorBase):
         if self.open is not None:
             # It came between a step's fetch and its computation: that has not begun yet.
             if not self.learnt:
-                self._later(self._steps.compute_begin)
+                self._later(self.steps.compute_begin)
             self.inside = True
 
     # Other threads, and the end.
@@ -617,7 +614,7 @@ class LoopDetector(DetectorBase):
         self.end_boundary(now)
         if self._idles():
             self._take_back()
-        self._later(self._steps.end_step, True)
+        self._later(self.steps.end_step, True)
         self.open = None
         self.inside = False
 
@@ -625,7 +622,7 @@ class LoopDetector(DetectorBase):
         """Nothing more will be heard of the steps: leave none open."""
         self._explained = True
         if not self.inside:
-            self._later(self._steps.abandon_fetch)
+            self._later(self.steps.abandon_fetch)
         self.finished(now)
         self.thread = 0
 
@@ -660,7 +657,7 @@ class LoopDetector(DetectorBase):
         if opened is not None and self._idles() and (opened is not of or opened.use is Use.UNKNOWN or self._unfed()):
             self._is_none(opened)
         epoch = self._epochs if of is None or of.epoch is None else of.epoch
-        self._later(self._steps.fetch_begin, epoch, first, queue, now)
+        self._later(self.steps.fetch_begin, epoch, first, queue, now)
         self._opened_ns = now
         self.open = of
         self.shared = self.learnt = self.inside = self._unsettled = False
@@ -669,7 +666,7 @@ class LoopDetector(DetectorBase):
         """A step begins with no fetch."""
         first = self.open is not self.own and not self.own.fetched
         self._open_step(self.own, first, None, now)
-        self._later(self._steps.compute_begin)
+        self._later(self.steps.compute_begin)
         self.own.fetched += 1
         self._samples, self._feeds = NOT_MEASURED, None
         self._delivered = NOT_MEASURED, NOT_MEASURED
@@ -689,21 +686,21 @@ class LoopDetector(DetectorBase):
             self.part = Part.EXTENDS
         else:
             self.part = Part.WITHIN
-            self._later(self._steps.fetch_within_begin)
+            self._later(self.steps.fetch_within_begin)
 
     def _further_ends(self, now: int, flags: int = 0) -> None:
         if self.part is Part.WITHIN:
-            self._later(self._steps.fetch_within_end, self._samples, flags)
+            self._later(self.steps.fetch_within_end, self._samples, flags)
         else:
-            self._later(self._steps.fetch_end, self._samples, now, True, *self._delivered, flags)
+            self._later(self.steps.fetch_end, self._samples, now, True, *self._delivered, flags)
 
     def _further_fails(self) -> None:
         if self.part is Part.WITHIN:
-            self._later(self._steps.fetch_within_end, self._samples)
+            self._later(self.steps.fetch_within_end, self._samples)
         self.inside = True
 
     def _take_back(self) -> None:
-        self._later(self._steps.abandon_fetch)
+        self._later(self.steps.abandon_fetch)
         self.open = None
         self.learnt = self.inside = False
 
@@ -732,7 +729,7 @@ class LoopDetector(DetectorBase):
         opened = self.open
         if opened is not None:
             if self.learnt:
-                self._later(self._steps.end_step, False)
+                self._later(self.steps.end_step, False)
                 self.open = None
                 self.learnt = False
             elif opened.use is Use.UNKNOWN or opened.done:
@@ -785,7 +782,7 @@ class LoopDetector(DetectorBase):
         samples = batches.samples(role.held)
         if begin_ns or samples != self._samples:
             self._samples = samples
-            self._later(self._steps.amend, samples, begin_ns)
+            self._later(self.steps.amend, samples, begin_ns)
         if together != role.together and not of.done:
             role.together = together
             self._happened(EventKind.BATCHES_TOGETHER, 0, NOT_MEASURED, together)
@@ -800,8 +797,8 @@ class LoopDetector(DetectorBase):
         """The open step trains all batches that are left."""
         self._samples = of.batches.samples(None)
         while flags := of.batches.further_flags(None):
-            self._later(self._steps.fetch_end, self._samples, now, True, *self._delivered, flags)
-        self._later(self._steps.fetch_end, self._samples, now, True, *self._delivered)
+            self._later(self.steps.fetch_end, self._samples, now, True, *self._delivered, flags)
+        self._later(self.steps.fetch_end, self._samples, now, True, *self._delivered)
         self.inside = True
 
     def _learns_after_stop(self, updates: bool) -> None:
@@ -826,14 +823,14 @@ class LoopDetector(DetectorBase):
         self._actions.append((call, arguments))
 
     def _happened(self, what: int, begin_ns: int, end_ns: int, value: int = NOT_MEASURED) -> None:
-        self._later(self._session.event, what, value, end_ns, begin_ns)
+        self._later(self.session.event, what, value, end_ns, begin_ns)
 
     def _end_passes(self, now: int) -> None:
         for event in self._evaluating.end(now):
-            self._later(self._session.event, *event)
+            self._later(self.session.event, *event)
 
     def _say(self, text: str) -> None:
-        self._later(self._session.notice, text)
+        self._later(self.session.notice, text)
 
     def _loader_trains(self, facts: LoaderFacts) -> None:
         """The settings of the loader that trains are known, or have changed."""

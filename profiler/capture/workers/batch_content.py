@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ...record.schema import NOT_MEASURED
-from ..hooks.parts import has_plain_memory, held_by, parts_of, shape_told
+from ..hooks.parts import first_within, has_plain_memory, held_by, parts_of, shape_told
 from .stream_calls import StreamCalls, is_due
 
 ALWAYS = 32
@@ -124,7 +124,7 @@ def kept_of(batch: Any, given: int, shapes: Sequence[Shape]) -> int:
 def fingerprint_of(batch: Any) -> int:
     """A number for the first tensor or array of a batch, by its shape and pieces of its memory; `NOT_MEASURED` where
     it has none that lies in one piece."""
-    found = _first(batch, DEEPEST)
+    found = first_within(batch, _memory)
     if type(found) is torch.Tensor and found.device.type == "cpu" and has_plain_memory(found):
         if not found.is_contiguous() or found.dim() == 0 or found.numel() == 0:
             return NOT_MEASURED
@@ -168,11 +168,5 @@ def _leaf(thing: Any, depth: int, around: Shape = ()) -> tuple[Shape, Shape] | N
     return None
 
 
-def _first(thing: Any, depth: int) -> Any:
-    if isinstance(thing, torch.Tensor | np.ndarray):
-        return thing
-    for each in (parts_of(thing, WIDEST) or ()) if depth else ():
-        found = _first(each, depth - 1)
-        if found is not None:
-            return found
-    return None
+def _memory(thing: Any) -> Any:
+    return thing if isinstance(thing, torch.Tensor | np.ndarray) else None

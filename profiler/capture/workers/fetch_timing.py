@@ -6,6 +6,7 @@ What single transforms of a dataset cost, for the samples of a few batches.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import functools
 import heapq
 import inspect
@@ -13,8 +14,10 @@ import operator
 import os
 import sys
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from time import monotonic_ns
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, TypeAlias
@@ -22,12 +25,16 @@ from typing import Any, TypeAlias
 from torch.compiler import is_dynamo_compiling
 from torch.utils.data import ConcatDataset, Subset
 
+from ...errors import RecordError
 from ...native import FetchTimerBase
-from ...record.schema import BATCH, NOT_MEASURED
+from ...record.schema import BATCH, CONTENT, NOT_MEASURED, TRANSFORM, Kind
+from ...record.segment import RecordWriter
 from ...record.stacks import Names
+from ..bootstrap import stack_options
 from ..hidden import passes_on
 from ..hooks.parts import bytes_of, samples_of
 from ..hooks.switch import Switch, hand_on, ours
+from ..stacks.within import look_within
 from ..stand_in import StandIn, has_parts_in_c, stand_in
 from .batch_content import BatchContent
 from .counters import Reading, ThreadCounters, affinity
@@ -56,17 +63,15 @@ def is_due(number: int) -> bool:
     return not getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0)
 
 
+@dataclass(slots=True)
 class TransformCalls:
     """What the calls of one transform took in one batch."""
 
-    __slots__ = ("calls", "name", "ns", "position")
-
-    def __init__(self, transform: Any, position: int) -> None:
-        self.position = position
-        """Among the dataset's transforms, from 0."""
-        self.name = _name_of(transform)
-        self.calls = 0
-        self.ns = 0
+    name: str
+    position: int
+    """Among the dataset's transforms, from 0."""
+    calls: int = 0
+    ns: int = 0
 
 
 class TransformTiming:
@@ -91,7 +96,7 @@ class TransformTiming:
             for held, key, inner in list(islice(_places(dataset), MOST_PLACES)):
                 timed = known.get(id(inner))
                 if timed is None:
-                    cost = TransformCalls(inner, len(self.transforms))
+                    cost = TransformCalls(_name_of(inner), len(self.transforms))
                     base = TimedFunction if type(inner) in _FUNCTIONS else TimedTransform
                     timed = known[id(inner)] = stand_in(base, inner, cost, self)
                     self.transforms.append(cost)
@@ -321,6 +326,56 @@ _NOT_YET = (0, 0, 0, 0)
 Row: TypeAlias = "array[int]"
 
 
+class BatchRecords:
+    """The records of one maker of batches: its batches, the calls of transforms, and what batches consist of.
+
+    A file of the last two is made once there is something to write. Where that fails the rest is recorded without it.
+    """
+
+    def __init__(self, folder: Path, rank: int, training: int, worker: int = 0, loader: int | None = None) -> None:
+        """`loader`: whose worker this is; `None`: the training makes its batches itself, and records them."""
+        self.names = Names(folder)
+        self.in_worker = loader is not None
+        self._folder = folder
+        self._who = rank, training
+        self._worker = worker
+        self._loader = NOT_MEASURED if loader is None else loader
+        self._writers: dict[Kind, RecordWriter | None] = {}
+        if self.in_worker:
+            self._writers[BATCH] = RecordWriter(folder, BATCH, *self._who, slot=True)
+
+    def batch(self, row: Row) -> None:
+        """A batch was made; `row` is the body of its record."""
+        if (writer := self._writers[BATCH]) is not None:
+            writer.store(row)
+
+    def transform(self, name: int, position: int, calls: int, ns: int) -> None:
+        """A transform was called so often for one batch, which took so long."""
+        self._append(TRANSFORM, name, position, calls, ns, self._loader)
+
+    def content(self, batch: int, *content: int) -> None:
+        """A batch consists of that: the fields of CONTENT after `batch`."""
+        self._append(CONTENT, self._loader, batch, *content)
+
+    def look_where_refused(self) -> None:
+        """Sample this process's stacks from within, where nobody else may."""
+        if (writer := self._writers[BATCH]) is not None and writer.refused:
+            look_within(self._folder, stack_options, worker=True)
+
+    def close(self) -> None:
+        for writer in self._writers.values():
+            if writer is not None:
+                writer.close()
+
+    def _append(self, kind: Kind, *fields: int) -> None:
+        if kind not in self._writers:
+            self._writers[kind] = None
+            with contextlib.suppress(RecordError):
+                self._writers[kind] = RecordWriter(self._folder, kind, *self._who, slot=self.in_worker)
+        if (writer := self._writers[kind]) is not None:
+            writer.append(self._who[1], self._worker, *fields)
+
+
 class FetchTimer(FetchTimerBase):
     """`begins`, then `ends` or `fails`, for each batch. Errors of ours go to the switch and never to the caller.
 
@@ -333,31 +388,16 @@ class FetchTimer(FetchTimerBase):
     SPACING = 200
     """From then on, so many times what a look costs lie between two looks: half a percent."""
 
-    def __init__(
-        self,
-        switch: Switch,
-        counters: ThreadCounters,
-        names: Names,
-        store: Callable[[Row], object],
-        store_transform: Callable[[int, int, int, int], object],
-        content: BatchContent,
-        own_process: bool,
-        **fields: int,
-    ) -> None:
+    def __init__(self, switch: Switch, records: BatchRecords, own_process: bool, **fields: int) -> None:
         """
         Args:
-            store: takes the body of a BATCH record.
-            store_transform: takes name, position, calls and nanoseconds of a transform.
-            content: looks at what came of the samples.
             own_process: the process does nothing but making batches.
             fields: what is the same in all records of this maker: `worker`, `training`, `loader`.
         """
         self.switch = switch
-        self.counters = counters
-        self._names = names
-        self._store = store
-        self._store_transform = store_transform
-        self._content = content
+        self.records = records
+        self.counters = ThreadCounters(own_process)
+        self._content = BatchContent(records.content, records.in_worker)
         self._own_process = own_process
         self._blank: Row = array("q", (NOT_MEASURED for _ in BATCH.fields[1:]))
         for name, value in ({"threads": 1} | fields).items():
@@ -453,6 +493,11 @@ class FetchTimer(FetchTimerBase):
 
     def close(self) -> None:
         self.counters.close()
+        self.records.close()
+
+    def _store(self, row: Row) -> None:
+        """Record a batch."""
+        self.records.batch(row)
 
     def _leaves_out(self, now: int, indices: Any) -> bool:
         """The batch that is about to be made is only counted; whether it is."""
@@ -582,7 +627,7 @@ class FetchTimer(FetchTimerBase):
             heapq.heapreplace(self._named, took)
         else:
             heapq.heappush(self._named, took)
-        row[_SLOWEST_NAME] = self._names.number(file)
+        row[_SLOWEST_NAME] = self.records.names.number(file)
 
     def _transforms(self, row: Row) -> None:
         timing = self._timing
@@ -592,8 +637,8 @@ class FetchTimer(FetchTimerBase):
         if called:
             row[_TRANSFORM] = timing.total_ns
         for transform in called:
-            name = self._names.number(transform.name)
-            self._store_transform(name, transform.position, transform.calls, transform.ns)
+            name = self.records.names.number(transform.name)
+            self.records.transform(name, transform.position, transform.calls, transform.ns)
 
 
 def _grown(before: int, after: int) -> int:

@@ -11,7 +11,6 @@ import contextlib
 import importlib
 import inspect
 import os
-import sys
 import threading
 from collections.abc import Callable
 from itertools import count
@@ -24,26 +23,18 @@ from torch.utils.data import dataloader
 from torch.utils.data._utils import fetch as torch_fetch
 from torch.utils.data._utils import worker as torch_worker
 
-from ...errors import RecordError
 from ...record.notices import TRAINING_NOTICES, Notices
-from ...record.schema import BATCH, CONTENT, NOT_MEASURED, TRANSFORM, Kind
-from ...record.segment import RecordWriter
-from ...record.stacks import Names
-from ..bootstrap import stack_options
 from ..hidden import forget_frame, passes_on
 from ..hooks.fetches import ToldBatches
 from ..hooks.identity import ByIdentity
+from ..hooks.loader import STATEFUL
 from ..hooks.loop import Loop
-from ..hooks.steady import PASS, IteratorPasses, SteadyPath
+from ..hooks.steady import PASS, IteratorPasses, instead
 from ..hooks.switch import Switch
-from ..hooks.wrap import Patches, Unexpected, Wraps
+from ..hooks.wrap import Hook, Patches, Unexpected
 from ..loop_detector.loaders import Part
-from ..session import Session
-from ..stacks.within import look_within
-from ..steps import StepRecorder
-from .batch_content import BatchContent
 from .counters import ThreadCounters
-from .fetch_timing import FetchTimer, Row
+from .fetch_timing import BatchRecords, FetchTimer, Row
 
 FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
 
@@ -60,25 +51,21 @@ class Fetchers:
 
     def __init__(self) -> None:
         self.of_thread = _OfThread()
-        self.in_training: FetchTimer | None = None
+        self.in_training: TrainingFetchTimer | None = None
         """Of batches that no worker makes."""
-        self._steady: SteadyPath | None = None
         self._patches = Patches()
         self._users = 0
 
-    def install(self, in_training: FetchTimer | None = None, steady: SteadyPath | None = None) -> None:
+    def install(self, in_training: TrainingFetchTimer | None = None) -> None:
         """Replace the fetchers' `fetch`; as often as wanted.
 
-        Args:
-            in_training: times the batches of this process that no worker makes.
-            steady: the recording's.
+        `in_training`: times the batches of this process that no worker makes.
 
         Raises:
             Unexpected: this torch has other fetchers.
         """
         self._users += 1
-        if in_training is not None:
-            self.in_training, self._steady = in_training, steady
+        self.in_training = in_training or self.in_training
         if self._users > 1:
             return
         try:
@@ -90,7 +77,7 @@ class Fetchers:
 
     def leave_training(self) -> None:
         """Undo the `install` of a recording."""
-        self.in_training = self._steady = None
+        self.in_training = None
         self.remove()
 
     def remove(self) -> None:
@@ -106,7 +93,7 @@ class Fetchers:
                 timer.forked()
         self._users = 0
         self.of_thread = _OfThread()
-        self.in_training = self._steady = None
+        self.in_training = None
 
     def _wrap(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         # A program may have put a function of its own there, which does with the indices what it likes.
@@ -127,9 +114,8 @@ class Fetchers:
                 raise
             return batch
 
-        if self._steady is None or self.in_training is None:
-            return fetch
-        return self._steady.instead("fetch", original, fetch, self.in_training.switch.fail, self.in_training)
+        here = self.in_training
+        return fetch if here is None else instead(here.steady, "fetch", original, fetch, here.switch.fail, here)
 
 
 fetchers = Fetchers()
@@ -180,19 +166,28 @@ class WorkerLoop:
         self._next.loader = loader
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        loader = getattr(self._next, "loader", 0)
-        recording = None
+        loader, timer = getattr(self._next, "loader", 0), None
         if loader:
             switch = Switch(NAME, WITHOUT, Notices(self._folder / TRAINING_NOTICES))
             with switch:
-                recording = WorkerRecording(switch, self._folder, self._rank, self._training, loader)
-                args, kwargs = recording.sees(self._original, args, kwargs)
+                bound = inspect.signature(self._original).bind(*args, **kwargs)
+                worker, own = int(bound.arguments["worker_id"]), os.getpid() != self._training
+                records = BatchRecords(self._folder, self._rank, self._training, worker, loader)
+                ids = {"worker": worker, "training": self._training, "loader": loader}
+                timer = WorkerFetchTimer(switch, records, own, **ids)
+                fetchers.install()
+                fetchers.of_thread.timer = timer
+                bound.arguments["index_queue"] = Orders(bound.arguments["index_queue"], timer)
+                args, kwargs = bound.args, bound.kwargs
         try:
             with passes_on:
                 return self._original(*args, **kwargs)
         finally:
-            if recording is not None:
-                recording.close()
+            if timer is not None:
+                with timer.switch:
+                    fetchers.of_thread.timer = None
+                    fetchers.remove()
+                    timer.close()
 
     def __reduce__(self) -> Any:
         loader = getattr(self._next, "loader", 0)
@@ -210,124 +205,10 @@ class WorkerLoop:
         return cls(original, Path(folder), rank, training, loader)
 
 
-def positions(loop: Callable[..., Any]) -> dict[str, int]:
-    """Where a `_worker_loop` takes what we need: its arguments have changed between releases of torch.
-
-    Raises:
-        LookupError: it does not take them.
-    """
-    names = list(inspect.signature(loop).parameters)
-    missing = [name for name in NEEDED if name not in names]
-    if missing:
-        raise LookupError(f"_worker_loop takes no {' and no '.join(missing)}")
-    return {name: names.index(name) for name in NEEDED}
-
-
-class RecordsBeside:
-    """What goes with the records of one maker of batches: the calls of transforms, and what batches consist of.
-
-    A file of each is made once there is something to write. Where that fails the rest is recorded without it.
-    """
-
-    def __init__(self, folder: Path, rank: int, training: int, worker: int = 0, loader: int | None = None) -> None:
-        """`loader`: whose worker this is; `None`: the training makes its batches itself."""
-        self._folder = folder
-        self._who = rank, training
-        self._worker = worker
-        self._loader = NOT_MEASURED if loader is None else loader
-        self._in_worker = loader is not None
-        self._writers: dict[Kind, RecordWriter | None] = {}
-
-    def transform(self, name: int, position: int, calls: int, ns: int) -> None:
-        """A transform was called so often for one batch, which took so long."""
-        self._append(TRANSFORM, name, position, calls, ns, self._loader)
-
-    def content(self, batch: int, *content: int) -> None:
-        """A batch consists of that: the fields of CONTENT after `batch`."""
-        self._append(CONTENT, self._loader, batch, *content)
-
-    def close(self) -> None:
-        for writer in self._writers.values():
-            if writer is not None:
-                writer.close()
-
-    def _append(self, kind: Kind, *fields: int) -> None:
-        if kind not in self._writers:
-            self._writers[kind] = None
-            with contextlib.suppress(RecordError):
-                self._writers[kind] = RecordWriter(self._folder, kind, *self._who, slot=self._in_worker)
-        if (writer := self._writers[kind]) is not None:
-            writer.append(self._who[1], self._worker, *fields)
-
-
-class WorkerRecording:
-    """One worker's recording."""
-
-    def __init__(self, switch: Switch, folder: Path, rank: int, training: int, loader: int) -> None:
-        self._switch = switch
-        self._folder = folder
-        self._who = rank, training
-        self._loader = loader
-        self._batches: RecordWriter | None = None
-        self._beside: RecordsBeside | None = None
-        self._timer: WorkerFetchTimer | None = None
-        self._patched = False
-
-    def sees(
-        self, loop: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments for torch's loop, with the queue of orders looked into."""
-        bound = inspect.signature(loop).bind(*args, **kwargs).arguments
-        where = positions(loop)
-        worker = int(bound["worker_id"])
-        rank, training = self._who
-        self._beside = RecordsBeside(self._folder, rank, training, worker, self._loader)
-        self._batches = RecordWriter(self._folder, BATCH, rank, training, slot=True)
-        own = os.getpid() != training
-        self._timer = WorkerFetchTimer(
-            self._switch,
-            ThreadCounters(own_process=own),
-            Names(self._folder),
-            self._batches.store,
-            self._beside.transform,
-            BatchContent(self._beside.content, in_worker=True),
-            own_process=own,
-            worker=worker,
-            training=training,
-            loader=self._loader,
-        )
-        fetchers.install()
-        self._patched = True
-        fetchers.of_thread.timer = self._timer
-        orders = Orders(bound["index_queue"], self._timer, self._look_where_refused)
-        if "index_queue" in kwargs:
-            return args, kwargs | {"index_queue": orders}
-        at = where["index_queue"]
-        return (*args[:at], orders, *args[at + 1 :]), kwargs
-
-    def _look_where_refused(self) -> None:
-        if self._batches is not None and self._batches.refused:
-            look_within(self._folder, stack_options, worker=True)
-
-    def close(self) -> None:
-        """The worker ends."""
-        with self._switch:
-            fetchers.of_thread.timer = None
-            if self._patched:
-                fetchers.remove()
-            if self._timer is not None:
-                self._timer.close()
-            for each in (self._batches, self._beside):
-                if each is not None:
-                    each.close()
-
-
 class WorkerFetchTimer(FetchTimer):
     """Knows from its orders which batch is made."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._pass = 0
+    _pass = 0
 
     def ordered(self, order: Any, waited_ns: int) -> None:
         """The worker was told something by the training, for which it waited."""
@@ -341,11 +222,9 @@ class WorkerFetchTimer(FetchTimer):
 class Orders:
     """A worker's queue of orders, with a look at what comes out of it."""
 
-    def __init__(self, queue: Any, timer: WorkerFetchTimer, now_and_then: Callable[[], None]) -> None:
-        """`now_and_then`: called with an order, at most every `OFTEN_NS`; does not raise."""
+    def __init__(self, queue: Any, timer: WorkerFetchTimer) -> None:
         self._queue = queue
         self._timer = timer
-        self._now_and_then = now_and_then
         self._then_ns = 0
         self._waited = 0
 
@@ -363,14 +242,11 @@ class Orders:
         self._waited = 0
         if now >= self._then_ns:
             self._then_ns = now + OFTEN_NS
-            self._now_and_then()
+            self._timer.records.look_where_refused()
         return order
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queue, name)
-
-
-STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 
 
 _iterators: ByIdentity[IteratorPasses] = ByIdentity()
@@ -378,40 +254,36 @@ _numbers = count(1)
 # Of the process, not of one recording: workers outlive a recording that is begun anew.
 
 
-class WorkersHook:
+class WorkersHook(Hook):
     """Numbers the iterators with workers, and puts itself around the loop that their workers run."""
 
-    def __init__(self, session: Session, loop: Loop, told: ToldBatches, switch: Switch) -> None:
+    name, without = "preparing batches", "what it costs is not recorded"
+
+    def __init__(self, loop: Loop, told: ToldBatches) -> None:
         """`told`: what the program says of the making itself, which then is all that is recorded of it."""
-        self.switch = switch
-        self._session = session
-        self._loop = loop
+        super().__init__(loop)
         self._told = told
         self._pid = os.getpid()
-        self._wraps = Wraps(switch)
         self._loops: list[WorkerLoop] = []
-        self._stateful = False
-        self._installed = False
         self._training: TrainingFetchTimer | None = None
 
     def install(self) -> None:
         base = dataloader._BaseDataLoaderIter
         self._patch_loop(torch_worker)
-        self._wraps.replace(base, "__init__", self._wrap_init, None, None)
-        self._wraps.around(base, "_reset", self._begins_anew, None, None, None)
-        self._training = TrainingFetchTimer(self._session, self._loop, self._told, self.switch)
-        self._installed = True
-        fetchers.install(self._training, self._loop.steady)
+        self.imports.when(STATEFUL, self._stateful)
+        self.replace(base, "__init__", self._wrap_init, None, None)
+        self.around(base, "_reset", self._begins_anew, None, None, None)
+        self._training = TrainingFetchTimer(self._loop, self._told, self.switch)
+        fetchers.install(self._training)
 
     def remove(self) -> None:
-        self._wraps.put_back()
+        self.put_back()
         for loop in self._loops:
             loop.serves(0)
-        if self._installed:
-            self._installed = False
+        timer, self._training = self._training, None
+        if timer is not None:
             fetchers.leave_training()
-        if self._training is not None:
-            self._training.close()
+            timer.close()
 
     def passes_of(self, iterator: Any) -> IteratorPasses | None:
         """What its steps say of an iterator; `None` for one without workers."""
@@ -420,19 +292,22 @@ class WorkersHook:
             passes.order = None
         return passes
 
+    def _stateful(self, module: Any) -> None:
+        with contextlib.suppress(Unexpected):
+            self._patch_loop(module)
+
     def _patch_loop(self, module: Any) -> None:
         def wrap(original: Callable[..., Any]) -> WorkerLoop:
-            try:
-                positions(original)
-            except LookupError as error:
-                raise Unexpected(str(error)) from None
+            # Its arguments have changed between releases of torch.
+            if missing := [name for name in NEEDED if name not in inspect.signature(original).parameters]:
+                raise Unexpected(f"_worker_loop takes no {' and no '.join(missing)}")
             loop = WorkerLoop(original, self._session.folder.resolve(), self._session.rank, self._session.writer)
             self._loops.append(loop)
             return loop
 
         original = getattr(module, "_worker_loop", None)
         taken = len(inspect.signature(original).parameters) if callable(original) else 0
-        self._wraps.replace(module, "_worker_loop", wrap, *[None] * taken)
+        self.replace(module, "_worker_loop", wrap, *[None] * taken)
 
     def _wrap_init(self, original: Callable[..., None]) -> Callable[..., None]:
         def __init__(self_: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
@@ -455,12 +330,8 @@ class WorkersHook:
             for loop in self._loops:
                 loop.serves(0)
             return
-        if not self._stateful and STATEFUL in sys.modules:
-            self._stateful = True
-            with contextlib.suppress(Unexpected):
-                self._patch_loop(sys.modules[STATEFUL])
         loader = 0
-        if self.switch.on and not self._told.under_way and int(getattr(iterator, "_num_workers", 0)) > 0:
+        if self.switch.on and not self._told.telling and int(getattr(iterator, "_num_workers", 0)) > 0:
             loader = next(_numbers)
             _iterators.put(iterator, IteratorPasses(loader))
         for loop in self._loops:
@@ -476,30 +347,20 @@ class TrainingFetchTimer(FetchTimer):
     SPACING = 4000
     """A fraction of a thousandth of the time: here the training itself waits, and its caches are cold after a look."""
 
-    def __init__(self, session: Session, loop: Loop, told: ToldBatches, switch: Switch) -> None:
-        self._loop = loop
+    def __init__(self, loop: Loop, told: ToldBatches, switch: Switch) -> None:
+        self._loop, self.steady = loop, loop.steady
         self._told = told
-        self._steps: StepRecorder = session.steps
-        self._session = session
+        self._session = session = loop.session
+        self._steps = session.steps
         self._thread = 0
-        self._beside = RecordsBeside(session.folder, session.rank, session.writer)
-        super().__init__(
-            switch,
-            ThreadCounters(own_process=False),
-            Names(session.folder),
-            self._keep,
-            self._beside.transform,
-            BatchContent(self._beside.content, in_worker=False),
-            own_process=False,
-            worker=0,
-        )
+        super().__init__(switch, BatchRecords(session.folder, session.rank, session.writer), False, worker=0)
         self.counters.close()  # they are those of a thread, which is known at the first batch
 
     def begins(self, fetcher: Any, indices: Any, stamps: bool = True) -> bool:
         loop = self._loop
         if not self._steps.recording or loop.part is Part.NOTHING or not loop.fetching or get_ident() != loop.thread:
             return False
-        if self._told.under_way:
+        if self._told.telling:
             return False
         begin = monotonic_ns()
         if begin < self._not_before and self._pending is None:
@@ -531,9 +392,8 @@ class TrainingFetchTimer(FetchTimer):
         """The recording ends, all steps are stored."""
         self._flush(last=True)
         super().close()
-        self._beside.close()
 
-    def _keep(self, row: Row) -> None:
+    def _store(self, row: Row) -> None:
         row[0] = self._steps.count - 1
         self._pending = row
 

@@ -106,7 +106,7 @@ class Fuzz:
     def tamper(self, begun: Any) -> None:
         """Replaces what our own objects hold, where nothing that a program calls reaches them."""
         loading: Any = begun.hooks._hooks[0]
-        known, steady, what = loading._last, loading._steady, self.chance.randrange(5)
+        known, steady, what = loading._last, loading._loop.steady, self.chance.randrange(5)
         if what == 0 and known is not None:
             known.iteration = Iteration(Role(), 0)
         elif what == 1 and steady is not None:

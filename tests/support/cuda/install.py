@@ -13,7 +13,7 @@ import torch
 from torch import _C
 
 from whyidle.capture import active
-from whyidle.capture.hooks import copies
+from whyidle.capture.hooks import device_calls
 from whyidle.capture.workers import hook
 from whyidle.devices import choose, cpu, cuda
 from whyidle.devices import clock as device_clock
@@ -24,7 +24,7 @@ from . import machine as machines
 from .machine import Machine, Queue
 from .streams import CUDA, CUDAGraph, Event, Stream, refusing
 
-_PRELOADED = (active, copies, hook, choose, device_clock, cpu, cuda)
+_PRELOADED = (active, device_calls, hook, choose, device_clock, cpu, cuda)
 """What takes the clock's functions by name is there before they are replaced."""
 _KEPT = ("_cuda_getCompiledVersion", "_cuda_getArchFlags")
 _OTHER_STREAMS = ("ExternalStream", "get_stream_from_external")

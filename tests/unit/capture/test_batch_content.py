@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections import UserDict, namedtuple
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -16,7 +17,7 @@ from torch.utils.data import IterableDataset, default_collate
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher
 
 from whyidle.capture.hooks import parts
-from whyidle.capture.hooks.parts import BatchParts, bytes_of, held_by, parts_of
+from whyidle.capture.hooks.parts import BatchParts, bytes_of, held_by, parts_of, samples_of
 from whyidle.capture.workers import stream_calls
 from whyidle.capture.workers.batch_content import ALWAYS, THEN_EVERY, BatchContent, fingerprint_of
 from whyidle.capture.workers.stream_calls import StreamCalls
@@ -301,8 +302,62 @@ def test_what_a_batch_consists_of_is_counted(batch: Any, held: BatchParts) -> No
     assert held_by(batch) == held
 
 
-def test_bytes_of_a_batch_that_can_be_called_are_counted() -> None:
-    assert bytes_of([Graph(), lambda: None]) == 20
+class Lazy(Mapping[str, Any]):
+    """Makes its items when they are looked at."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise AssertionError("it would be made now")
+
+    __iter__ = __len__ = __getitem__  # type: ignore[assignment]
+
+
+class LazyDict(dict[str, Any]):
+    def __getitem__(self, key: str) -> Any:
+        raise AssertionError("it would be made now")
+
+    values = items = keys = __iter__ = __len__ = __getitem__  # type: ignore[assignment]
+
+
+class LazyShape:
+    @property
+    def shape(self) -> Any:
+        raise AssertionError("it would be made now")
+
+    nbytes = shape
+
+
+class Seen(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, *args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("looked at")
+
+
+Pair = namedtuple("Pair", "names x")
+ROWS = {"x": torch.zeros(4, 3), "y": [torch.zeros(2, dtype=torch.int64), "text"], "z": torch.zeros(4).numpy()}
+
+
+@pytest.mark.parametrize(
+    ("make", "samples", "nbytes"),
+    [
+        (lambda: ROWS, 4, 48 + 16 + 16),
+        (lambda: [torch.zeros(1)] * 10_000, 1, NOT_MEASURED),
+        (lambda: [Graph(), lambda: None], 2, 20),
+        (lambda: Pair(["a", "b"], torch.ones(2, 3)), 2, 24),
+        (lambda: Labelled(torch.zeros(3), "ab"), 3, 12),
+        (lambda: {"names": ["a", "b"], "inner": {"x": torch.ones(2, 3)}}, 2, 24),
+        (lambda: [["a", "b"], torch.ones(2)], 2, 8),
+        (lambda: ["a", "b"], 2, NOT_MEASURED),
+        # What is made when it is looked at is not made for it.
+        (Lazy, None, NOT_MEASURED),
+        (LazyShape, None, NOT_MEASURED),
+        (lambda: [Lazy(), LazyShape()], 2, NOT_MEASURED),
+        (lambda: LazyDict(x=torch.zeros(5)), 5, 20),
+        (lambda: UserDict(x=torch.zeros(5)), 5, 20),
+        (lambda: torch.zeros(3, 2).as_subclass(Seen), 3, 24),
+    ],
+)
+def test_samples_and_bytes_of_a_batch_of_any_shape(make: Callable[[], Any], samples: int | None, nbytes: int) -> None:
+    assert (samples_of(make()), bytes_of(make())) == (samples, nbytes)
 
 
 def test_however_many_parts_there_are_only_so_many_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,16 +379,8 @@ def test_a_batch_that_holds_itself_is_counted_all_the_same() -> None:
 
 
 def test_counting_runs_no_code_of_the_batch() -> None:
-    class Lazy(dict[str, Any]):
-        def __getitem__(self, key: str) -> Any:
-            raise AssertionError("it would be made now")
-
-        def __len__(self) -> int:
-            raise AssertionError("it would be made now")
-
-        values = items = keys = __len__  # type: ignore[assignment]
-
-    assert held_by(Lazy({str(number): torch.zeros(1) for number in range(100)})) == BatchParts(100, 400, 0, 0)
+    held = held_by(LazyDict({str(number): torch.zeros(1) for number in range(100)}))
+    assert held == BatchParts(100, 400, 0, 0)
 
 
 @pytest.mark.parametrize("in_worker", [True, False])

@@ -8,7 +8,6 @@ import gc
 import multiprocessing
 import multiprocessing.context
 import threading
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -398,28 +397,6 @@ def test_what_a_sampler_takes_is_recorded_within_the_fetch_and_what_it_gives_sta
     for event in made.events(EventKind.SAMPLER):
         within = (steps["fetch_begin_ns"] <= event["t_ns"]) & (event["end_ns"] <= steps["fetch_end_ns"])
         assert within.sum() == 1
-
-
-@pytest.mark.parametrize("where", ["at_iter", "draws"])
-def test_an_error_of_a_sampler_reads_as_without_us(tmp_path: Path, where: str) -> None:
-    class Broken(Sampler):
-        def __iter__(self) -> Iterator[Any]:
-            if where == "at_iter":
-                raise ValueError("theirs")
-            return super().__iter__()
-
-        def _draws(self) -> Iterator[Any]:
-            yield [0, 1]
-            raise ValueError("theirs")
-
-    def frames() -> list[str]:
-        with pytest.raises(ValueError, match="theirs") as raised:
-            list(data(4 * BATCHES, 1, batch_sampler=Broken(Clocked(1000))))
-        return [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
-
-    bare = frames()
-    with recording(tmp_path):
-        assert frames() == bare
 
 
 def test_without_torch_s_functions_the_steps_are_recorded_and_a_notice_tells(

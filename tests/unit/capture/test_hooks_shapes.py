@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from support.hooked import Recording, ahead, learn, recording, sized
-from whyidle.capture.hooks import shapes as shapes_module
+from whyidle.capture.hooks import parts
 from whyidle.record.schema import StepFlag
 
 Pair = namedtuple("Pair", "image label")
@@ -38,7 +38,7 @@ def nested(length: int) -> Any:
 
 
 SPARSE = torch.eye(3).to_sparse()
-MANY = [torch.ones(1)] * shapes_module.MOST_TENSORS
+MANY = [torch.ones(1)] * parts.MOST_TENSORS
 
 
 @pytest.mark.usefixtures("either_path")
@@ -71,7 +71,7 @@ def test_steps_tell_whether_their_batch_has_a_new_shape_and_how_many_elements(
 def test_when_too_many_shapes_were_seen_nothing_is_said_any_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shapes_module, "MOST_SEEN", 3)
+    monkeypatch.setattr(parts, "MOST_SEEN", 3)
     assert train_on(tmp_path, sized(1, 2, 1, 3, 1, 4)).shapes == "nnkn--"
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
-from collections import namedtuple
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +15,6 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from support.hooked import Net, Recording, data, recording
-from whyidle.capture.hooks.parts import samples_of
 from whyidle.capture.imports import Imports
 from whyidle.record.schema import EventKind, StepFlag
 
@@ -201,30 +198,6 @@ def test_metrics_of_outputs_are_no_forward_pass_ahead_where_the_model_was_called
     # In the first steps it is not known yet which module the model is.
     assert len(after) >= 10
     assert not any(after[4:])
-
-
-Pair = namedtuple("Pair", "names x")
-
-
-@dataclass
-class Batch:
-    names: list[str]
-    x: torch.Tensor
-
-
-@pytest.mark.parametrize(
-    "batch",
-    [
-        Pair(["a", "b"], torch.ones(2, 3)),
-        Batch(["a", "b"], torch.ones(2, 3)),
-        {"names": ["a", "b"], "inner": {"x": torch.ones(2, 3)}},
-        [["a", "b"], torch.ones(2)],
-        ["a", "b"],
-    ],
-    ids=["namedtuple", "dataclass", "dict", "list", "texts"],
-)
-def test_samples_are_counted_in_batches_of_any_shape(batch: Any) -> None:
-    assert samples_of(batch) == 2
 
 
 def test_a_callback_waits_for_an_import_and_survives_its_absence() -> None:

@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import traceback
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -133,13 +134,24 @@ def test_an_error_of_ours_while_a_fetch_fails_does_not_hide_the_training_s(
 
 
 @pytest.mark.usefixtures("either_path")
-def test_an_error_of_the_training_reads_as_without_us(tmp_path: Path) -> None:
-    def frames() -> list[str]:
-        def collate(samples: Any) -> Any:
+@pytest.mark.parametrize("fails_at", ["iter", "draw", "collate"])
+def test_an_error_of_the_training_reads_as_without_us(tmp_path: Path, fails_at: str) -> None:
+    def fails(place: str) -> None:
+        if place == fails_at:
             raise ValueError("theirs")
 
+    class Sampler:
+        def __iter__(self) -> Iterator[list[int]]:
+            fails("iter")
+            return self.draws()
+
+        def draws(self) -> Iterator[list[int]]:
+            yield [0, 1]
+            fails("draw")
+
+    def frames() -> list[str]:
         with pytest.raises(ValueError, match="theirs") as raised:
-            next(iter(data(collate_fn=collate)))
+            list(data(8, 1, batch_sampler=Sampler(), collate_fn=lambda _samples: fails("collate")))
         assert raised.value.__context__ is None
         return [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
 

@@ -181,21 +181,24 @@ class Allocating(Clocked):
         return now
 
 
-def test_retries_of_the_allocator_are_recorded_as_they_grow_and_at_the_end(folder: Path) -> None:
-    session = Session(folder, Allocating(0, 0, 2, 2, 5))
+@pytest.mark.parametrize(
+    ("answers", "recorded", "goes_on"),
+    [
+        ((0, 0, 2, 2, 5), [2, 5, 5], True),  # as they grow, and at the end
+        ((0,), [], True),
+        ((None,), [], False),
+        ((-1,), [], False),
+    ],
+)
+def test_retries_of_the_allocator_are_recorded(
+    folder: Path, answers: tuple[int | None, ...], recorded: list[int], goes_on: bool
+) -> None:
+    device = Allocating(*answers)
+    session = Session(folder, device)
     step(session, 12, 12)
     session.finish()
-    assert values(folder, EventKind.ALLOCATOR_RETRIES) == [2, 5, 5]
-
-
-@pytest.mark.parametrize("answer", [0, None, -1])
-def test_where_nothing_was_tried_again_there_is_no_event(folder: Path, answer: int | None) -> None:
-    device = Allocating(answer)
-    session = Session(folder, device)
-    step(session, 6, 12)
-    session.finish()
-    assert values(folder, EventKind.ALLOCATOR_RETRIES) == []
-    assert device.asked == 1 if answer != 0 else device.asked > 3
+    assert values(folder, EventKind.ALLOCATOR_RETRIES) == recorded
+    assert device.asked > 3 if goes_on else device.asked == 1
 
 
 def test_the_allocator_is_not_asked_at_each_step(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,12 +20,10 @@ from torch.utils.data import Subset
 from torch.utils.data._utils.fetch import _MapDatasetFetcher as Fetcher
 
 import support.slow_data as slow_data
+from support.hooked import KeptBatches
 from whyidle.capture.hooks.switch import Switch
-from whyidle.capture.workers.batch_content import BatchContent
-from whyidle.capture.workers.counters import ThreadCounters
 from whyidle.capture.workers.fetch_timing import FetchTimer, TransformTiming
 from whyidle.capture.workers.hook import fetchers
-from whyidle.record.stacks import Names
 
 pytestmark = pytest.mark.usefixtures("nothing_compiled")
 
@@ -213,17 +211,10 @@ class Looking(slow_data.Keyed):
         return torch.ones(1) * self.transform(index)
 
 
-def fetch_timer(tmp_path: Path, timed: list[Any]) -> FetchTimer:
-    switch = Switch("workers", "nothing is seen", timed.append)
-    return FetchTimer(
-        switch,
-        ThreadCounters(False),
-        Names(tmp_path),
-        len,
-        lambda *told: timed.append(told),
-        BatchContent(lambda *_: None, in_worker=False),
-        own_process=False,
-    )
+def fetch_timer(tmp_path: Path) -> tuple[FetchTimer, list[tuple[int, ...]]]:
+    """One, and the times of transforms that it records."""
+    kept: Any = KeptBatches(tmp_path, in_worker=False)
+    return FetchTimer(Switch("workers", "nothing is seen", kept.transforms.append), kept, False), kept.transforms
 
 
 def fetcher_of(data: Any) -> Any:
@@ -232,8 +223,7 @@ def fetcher_of(data: Any) -> Any:
 
 @pytest.mark.parametrize("kind", [object, Registered, torch.nn.Module, abc.ABC])
 def test_every_class_is_the_same_before_while_and_after_its_transforms_are_timed(tmp_path: Path, kind: type) -> None:
-    timed: list[Any] = []
-    timer = fetch_timer(tmp_path, timed)
+    timer, timed = fetch_timer(tmp_path)
     data = Looking(kind)
     [own], theirs = data.own, type(data.own[0])
     as_it_was = (theirs, theirs, vars(theirs)["__call__"], [])
@@ -255,7 +245,7 @@ def test_a_process_forked_in_the_midst_of_a_batch_has_the_transforms_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = Looking(object)
-    fetcher, timer = fetcher_of(data), fetch_timer(tmp_path, [])
+    fetcher, (timer, _) = fetcher_of(data), fetch_timer(tmp_path)
     monkeypatch.setattr(fetchers, "in_training", timer)
     for number in range(2):
         assert timer.begins(fetcher, [number])

@@ -7,10 +7,7 @@ import os
 import pickle
 import sys
 import threading
-from collections import UserDict
-from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,46 +18,23 @@ from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data._utils.fetch import _MapDatasetFetcher as Fetcher
 
 import support.slow_data as slow_data
-from support.hooked import Net, recording
+from support.hooked import KeptBatches, Net, recording
 from whyidle.analyse.predict.observed import LEAST_BATCHES
 from whyidle.analyse.run.window import MOST_WARMUP_STEPS
-from whyidle.capture.hooks.parts import bytes_of, samples_of
 from whyidle.capture.hooks.switch import Switch
 from whyidle.capture.sampler.start import start_sampler
-from whyidle.capture.workers import hook
-from whyidle.capture.workers.batch_content import BatchContent
+from whyidle.capture.workers import fetch_timing
 from whyidle.capture.workers.counters import ThreadCounters, affinity
 from whyidle.capture.workers.fetch_timing import Stamped, file_of, number_of, one_by_one
-from whyidle.capture.workers.hook import (
-    PASS,
-    Fetchers,
-    Orders,
-    TrainingFetchTimer,
-    WorkerFetchTimer,
-    WorkerLoop,
-    positions,
-)
+from whyidle.capture.workers.hook import Fetchers, TrainingFetchTimer, WorkerFetchTimer, WorkerLoop
 from whyidle.errors import RecordError
 from whyidle.record.reader import RecordFile, Records
 from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH, CONTENT, NOT_MEASURED
 from whyidle.record.segment import RecordWriter
-from whyidle.record.stacks import Names
 
 FIELDS = [field.name for field in BATCH.fields[1:]]
 PLAIN = TensorDataset(torch.zeros(8))
-
-
-def test_the_slowest_of_a_batch_is_found_while_the_fetcher_goes_through_it() -> None:
-    stamped = Stamped([4, 8, 15, 16])
-    made = []
-    for index in stamped:
-        slow_data.spin(0.02 if index == 15 else 0.001)
-        made.append(index)
-    assert made == [4, 8, 15, 16]
-    assert len(stamped) == 4
-    assert stamped.slowest == 15
-    assert stamped.slowest_ns >= 20_000_000
 
 
 def test_indices_that_are_no_numbers_are_not_measured() -> None:
@@ -90,38 +64,10 @@ def test_samples_are_timed_one_by_one_only_where_the_fetcher_makes_them_so() -> 
     assert not any(one_by_one(each) for each in at_once)
 
 
-def test_bytes_are_those_of_all_tensors_and_of_nothing_else() -> None:
-    batch = {"x": torch.zeros(4, 3), "y": [torch.zeros(2, dtype=torch.int64), "text"], "z": torch.zeros(4).numpy()}
-    assert bytes_of(batch) == 48 + 16 + 16
-    assert bytes_of(["only", "text"]) == NOT_MEASURED
-    assert bytes_of([torch.zeros(1)] * 10_000) == NOT_MEASURED
-
-
 def fetch_timer(tmp_path: Path, rows: list[Any]) -> WorkerFetchTimer:
-    switch = Switch("workers", "nothing is seen", rows.append)
-    return WorkerFetchTimer(
-        switch,
-        ThreadCounters(False),
-        Names(tmp_path),
-        rows.append,
-        lambda *_: None,
-        BatchContent(lambda *_: None, in_worker=True),
-        own_process=False,
-        worker=0,
-    )
-
-
-def test_orders_tell_the_batch_and_the_pass(tmp_path: Path) -> None:
-    timer = fetch_timer(tmp_path, [])
-    left = [(0, [1, 2]), (3, [4]), torch_worker._ResumeIteration(), (0, [1])]
-    queue = SimpleNamespace(get=lambda timeout: left.pop(0), left=left)
-    orders = Orders(queue, timer, lambda: None)
-    numbers = []
-    while left:
-        orders.get(timeout=1)
-        numbers.append(timer.number)
-    assert numbers == [0, 3, 3, PASS]
-    assert orders.left is left
+    kept: Any = KeptBatches(tmp_path)
+    kept.batch = rows.append
+    return WorkerFetchTimer(Switch("workers", "nothing is seen", rows.append), kept, False, worker=0)
 
 
 def test_very_short_batches_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -161,10 +107,11 @@ def test_an_error_of_ours_switches_the_watch_off_and_leaves_the_fetcher_as_it_wa
     assert "ZeroDivisionError" in notice
 
 
-def test_a_loop_that_takes_other_arguments_is_refused() -> None:
-    assert set(positions(torch_worker._worker_loop)) == {"index_queue", "worker_id"}
-    with pytest.raises(LookupError, match="index_queue"):
-        positions(lambda dataset, worker_id: None)
+def test_a_loop_that_takes_other_arguments_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_worker, "_worker_loop", lambda dataset, worker_id: None)
+    with recording(tmp_path, off=["preparing batches"]) as made:
+        said = made.notices
+    assert ["takes no index_queue" in notice for notice in said] == [True]
 
 
 def test_a_pickled_loop_is_torch_s_own_where_whyidle_is_missing(
@@ -215,50 +162,6 @@ def test_a_fetch_that_is_the_programs_own_gets_the_indices_as_they_are(
             Fetcher(PLAIN, True, list, False).fetch([1, 2])
             fetchers.remove()
     assert seen == [Stamped, list, list]
-
-
-class Lazy(Mapping[str, Any]):
-    """Makes its items when they are looked at."""
-
-    def __getitem__(self, key: str) -> Any:
-        raise AssertionError("looked at")
-
-    def __iter__(self) -> Any:
-        raise AssertionError("looked at")
-
-    def __len__(self) -> int:
-        return 1
-
-
-class LazyDict(dict[str, Any]):
-    def __getitem__(self, key: str) -> Any:
-        raise AssertionError("looked at")
-
-    values = items = __iter__ = __getitem__  # type: ignore[assignment]
-
-
-class LazyShape:
-    @property
-    def shape(self) -> Any:
-        raise AssertionError("looked at")
-
-    nbytes = shape
-
-
-class Seen(torch.Tensor):
-    @classmethod
-    def __torch_function__(cls, *args: Any, **kwargs: Any) -> Any:
-        raise AssertionError("looked at")
-
-
-def test_what_a_batch_would_make_when_it_is_looked_at_is_not_made() -> None:
-    seen = torch.zeros(3, 2).as_subclass(Seen)
-    for look in (samples_of, bytes_of):
-        for batch in (Lazy(), LazyShape(), [Lazy(), LazyShape()]):
-            assert look(batch) in (None, NOT_MEASURED, 2)  # type: ignore[operator]
-    assert samples_of(LazyDict(x=torch.zeros(5))) == 5
-    assert samples_of(UserDict(x=torch.zeros(5))) == 5
-    assert (samples_of(seen), bytes_of(seen)) == (3, 24)
 
 
 LARGE = 500_000
@@ -316,7 +219,7 @@ def test_where_contents_cannot_be_stored_all_else_of_a_batch_is(
     def fails(*_: Any, **_slot: Any) -> None:
         raise RecordError("no space left")
 
-    monkeypatch.setattr(hook, "RecordWriter", fails)
+    monkeypatch.setattr(fetch_timing, "RecordWriter", fails)
     assert len(batches(tmp_path, PLAIN, workers=0, batch_size=2)) == 4
     assert len(open_run(tmp_path / "run").records(CONTENT)) == 0
 

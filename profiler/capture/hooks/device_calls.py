@@ -1,35 +1,67 @@
-"""The hook on `Tensor.to`, `cuda` and `copy_`: batches on their way to the device, results on their way back.
+"""The hooks on what a training asks a device with a queue for: copies, and waits of the host or of a stream.
 
-The hook on a device of ours: programs that are written against `devices.protocol` ask it what others ask torch.
+Batches are on their way to the device, results on their way back. Programs that are written against `devices.protocol`
+ask a device of ours what others ask torch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ...devices.emulated import EmulatedDevice
 from ...devices.protocol import Copy, Device, Event
-from ..steps import StepRecorder
 from .loop import Loop
 from .parts import ask_pinned, device_of, has_plain_memory, is_on, shape_of
-from .switch import Switch
-from .waits import Streams
-from .wrap import Wraps
+from .wrap import Hook
 
 
-class DeviceHook(Wraps):
-    """Sees the copies that such a program makes, and the waits for them.
+class Streams:
+    """Compares the current stream with the one that was current when the training last learnt something."""
+
+    def __init__(self, current: Callable[[], object] | None = None) -> None:
+        """`current` tells the current stream from others; without it there is only the computing one."""
+        self._current = current
+        self._computing: object = current() if current is not None else None
+
+    def computes(self) -> None:
+        """The stream that is current now is the one that computes."""
+        if self._current is not None:
+            self._computing = self._current()
+
+    def aside(self) -> bool:
+        """Whether the current stream is another one than the computing one."""
+        return self._current is not None and self._current() != self._computing
+
+    def is_computing(self, stream: object) -> bool:
+        """Whether `stream` (`None`: the current one) computes, and is the current one: a mark set now lies in it."""
+        current = None if self._current is None else self._current()
+        return current is not None and current == self._computing and stream in (None, current)
+
+
+class DeviceHook(Hook):
+    """Sees what a training asks a device with a queue for, in the midst of a step that is looked at."""
+
+    def __init__(self, loop: Loop, device: Device, streams: Streams) -> None:
+        super().__init__(loop, loop.in_step)
+        self._device, self._streams = device, streams
+        self._on = device.torch_device
+
+
+class OwnDeviceHook(DeviceHook):
+    """Sees the copies that a program asks a device of ours for, and the waits for them.
 
     What an emulated device is asked, only it knows of. Of a CUDA device the hooks on torch see the same, but for copies
     begun within a fetch: those are told when the computing stream is to wait for them.
     """
 
-    def __init__(self, loop: Loop, steps: StepRecorder, device: Device, switch: Switch) -> None:
-        super().__init__(switch, loop.in_step)
-        self._steps = steps
-        self._device = device
+    name, without = "whyidle's own device", "direct calls to it are not recorded"
+
+    def __init__(self, loop: Loop, device: Device, streams: Streams) -> None:
+        super().__init__(loop, device, streams)
         self._emulated = isinstance(device, EmulatedDevice)
         self._seen: Copy | None = None
         """The last copy that began within a step."""
@@ -68,32 +100,27 @@ question to the driver."""
 MOST_SHAPES = 256
 
 
+@dataclass(slots=True)
 class _Under:
     """A copy to the device under way; without a mark before it, one from the device."""
 
-    __slots__ = ("begin", "host_ns", "nbytes", "pinned")
-
-    def __init__(self, nbytes: int = 0, pinned: bool = False, host_ns: int = 0, begin: Event | None = None) -> None:
-        self.nbytes = nbytes
-        self.pinned = pinned
-        self.host_ns = host_ns
-        self.begin = begin
+    nbytes: int = 0
+    pinned: bool = False
+    host_ns: int = 0
+    begin: Event | None = None
 
 
-class CopyHook(Wraps):
+class CopyHook(DeviceHook):
     """Sees the copies that a training asks tensors for, between the fetch of a batch and the next.
 
     A copy on a side stream is told from one between the computations. A tensor that is not one block of memory is not
     seen: a sparse or a nested one, say.
     """
 
-    def __init__(self, loop: Loop, steps: StepRecorder, device: Device, switch: Switch, streams: Streams) -> None:
-        super().__init__(switch, loop.in_step)
-        self._loop = loop
-        self._steps = steps
-        self._device = device
-        self._streams = streams
-        self._on = device.torch_device
+    name, without = "Tensor.to", "copies to the device are not recorded"
+
+    def __init__(self, loop: Loop, device: Device, streams: Streams) -> None:
+        super().__init__(loop, device, streams)
         self._target = device.torch_device.type
         self._pinned: dict[tuple[torch.Size, torch.dtype], list[int]] = {}
         """[copies until it is asked again, whether it is pinned]"""
@@ -187,3 +214,58 @@ def _non_blocking(args: Any, kwargs: Any) -> bool:
         return bool(kwargs["non_blocking"])
     # It comes before `copy`, the other flag.
     return next((each for each in args if isinstance(each, bool)), False)
+
+
+READING = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__")
+"""Methods of a tensor that need its values on the host."""
+
+
+class SyncHook(DeviceHook):
+    """Wraps the calls that a training waits in: methods of tensors on the device, and the explicit ones.
+
+    What waits inside torch is not seen: `nonzero`, indexing with a mask, printing a tensor.
+    """
+
+    name, without = "calls that wait for the device", "such waits are not recorded"
+
+    def install(self) -> None:
+        for name in READING:
+            self.around(torch.Tensor, name, self._reads, self._ends, None)
+        if self._on.type == "cuda":
+            self.around(torch.cuda, "synchronize", self._waits, self._ends)
+            self.around(torch.cuda.Stream, "synchronize", self._waits, self._ends, None)
+            self.around(torch.cuda.Event, "synchronize", self._waits, self._ends, None)
+            self.around(torch.accelerator, "synchronize", self._waits, self._ends)
+
+    def _reads(self, tensor: Any, *_args: Any, **_kwargs: Any) -> bool | None:
+        return self._waits() if is_on(tensor, self._on) else None
+
+    def _waits(self, *_args: Any, **_kwargs: Any) -> bool | None:
+        """A call begins that waits for the device."""
+        if self._loop.captures():
+            return None
+        self._steps.sync_begin(self._streams.aside())
+        return True
+
+    def _ends(self, _began: bool, _returned: Any) -> None:
+        self._steps.sync_end()
+
+
+class StreamWaitHook(DeviceHook):
+    """Sees the computing stream being told to wait for another one: for a batch that was copied ahead, say."""
+
+    name, without = "torch.cuda.Event.wait", "the device's waits for copies ahead count as compute"
+
+    def install(self) -> None:
+        # Which `Stream.wait_event` and `wait_stream` call as well.
+        self.around(torch.cuda.Event, "wait", self._begins, self._ends, None)
+
+    def _begins(self, _event: Any, stream: Any = None) -> bool | None:
+        waits = None if stream is None else stream.cuda_stream
+        if not self._streams.is_computing(waits) or self._loop.captures():
+            return None
+        self._steps.stream_wait_begin()
+        return True
+
+    def _ends(self, _began: bool, _returned: Any) -> None:
+        self._steps.stream_wait_end()
