@@ -21,8 +21,7 @@ from rich.layout import Layout
 from rich.live import Live
 from rich.text import Text
 
-from ..analyse.recent.reader import RecentReader
-from ..analyse.recent.snapshot import UNDER_WAY, Snapshot
+from ..analyse.recent import UNDER_WAY, RecentReader, Snapshot
 from ..errors import RecordError
 from ..interrupts import held
 from ..record.latest import latest

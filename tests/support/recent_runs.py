@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from support.crafted import rows_of
-from whyidle.analyse.recent.reader import RecentReader
-from whyidle.analyse.recent.snapshot import Snapshot
+from whyidle.analyse.recent import RecentReader, Snapshot
 from whyidle.record.run import create_run, describe_process
 from whyidle.record.schema import (
     BATCH,
