@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from ..errors import WhyidleError
@@ -70,9 +69,7 @@ class Signals:
             self._handlers[each] = signal.signal(each, lambda number, _: self._noted.append(number))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # What came too late for the command is not for us.
         while signal.sigtimedwait(self.watched, 0) is not None:
             pass

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 from rich.console import Console, RenderableType
@@ -106,13 +106,11 @@ class Screen:
         try:
             self._take()
         except BaseException:
-            self.__exit__(*sys.exc_info())
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         self._give_back()
 

@@ -24,7 +24,7 @@ from ..run.analysis import Analysis, lacking_of
 from ..run.metrics import METRICS
 from ..run.stall_breakdown import TOTAL
 from ..statistics import KNOWN_FREEDOM, PAIR_PRIOR, Z95, Estimate, students_t
-from .difference import EMULATED, Difference, difference, doubts_of, refuse_mixed
+from .difference import EMULATED, Difference, doubts_of, refuse_mixed
 from .sides import SAMPLE, STEP, Measured, Side, in_both, measured, side_of
 from .times import assumed_noise
 
@@ -227,7 +227,7 @@ def _regression(side: Side, asked: Asked, report: Mapping[str, Any] | None) -> L
     refuse_mixed(other, side)
     runs = (*other.runs, *side.runs)
     few = [(str(run.folder), run.facts.window.count) for run in runs if _short(run.analysis, asked)]
-    return _too_few(few, asked) or against_runs(difference(other, side, asked.noise), against, asked)
+    return _too_few(few, asked) or against_runs(Difference(other, side, asked.noise), against, asked)
 
 
 def _too_few(few: Sequence[tuple[str, int]], asked: Asked) -> LimitCheck | None:

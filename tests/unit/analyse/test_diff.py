@@ -16,7 +16,7 @@ from support.jobs import Rank, record
 from support.pairs import SOME, compare, crowded, noisy, true_ms
 from support.rendered import rendered
 from whyidle.analyse.causes.finding import Finding, Next
-from whyidle.analyse.diff.difference import Difference, difference
+from whyidle.analyse.diff.difference import Difference
 from whyidle.analyse.diff.sides import Side, side_of
 from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
 from whyidle.analyse.speedup import Speedup
@@ -268,7 +268,7 @@ def compared(
 ) -> Difference:
     a = noisy(folder / "a", SOME(1), workers=workers[0], fetch_ms=15, samples=samples[0], flags=flags[0], steps=steps)
     b = noisy(folder / "b", SOME(2), workers=workers[1], fetch_ms=2, samples=samples[1], flags=flags[1], steps=steps)
-    return difference(said(side_of("A", [a]), *of_a), said(side_of("B", [b]), *of_b))
+    return Difference(said(side_of("A", [a]), *of_a), said(side_of("B", [b]), *of_b))
 
 
 def few(change: Next, share: float = 0.4) -> Finding:

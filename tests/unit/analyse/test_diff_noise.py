@@ -9,7 +9,7 @@ import pytest
 
 from support.crafted import add, amend, facts_of_run
 from support.pairs import SOME, ahead, compare, crowded, noisy
-from whyidle.analyse.diff.difference import Difference, difference
+from whyidle.analyse.diff.difference import Difference
 from whyidle.analyse.diff.sides import scatter_of, side_of
 from whyidle.analyse.diff.times import assumed_noise
 from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
@@ -25,7 +25,7 @@ def test_two_runs_of_one_setting_are_rarely_called_different(tmp_path: Path) -> 
     rng = SOME(7)
     runs = [noisy(tmp_path / str(n), rng, steps=120, run_noise=0.02, step_noise=0.3) for n in range(80)]
     sides = [side_of("A", [run]) for run in runs]
-    found = [difference(a, b) for a, b in zip(sides[::2], sides[1::2], strict=True)]
+    found = [Difference(a, b) for a, b in zip(sides[::2], sides[1::2], strict=True)]
     wrong = sum(each.times.significant for each in found)
     wrong_parts = sum(any(each.times.terms[part].significant for part in PARTS) for each in found)
     assert wrong <= 0.1 * len(found)

@@ -14,7 +14,7 @@ from rich.console import Console
 from support.checks import check, told
 from support.pairs import SOME, crowded, noisy
 from whyidle.analyse.diff.check import Asked, LimitCheck, against_runs, lost_of
-from whyidle.analyse.diff.difference import difference
+from whyidle.analyse.diff.difference import Difference
 from whyidle.analyse.diff.sides import Side, side_of
 from whyidle.analyse.statistics import Estimate
 from whyidle.commands.main import main
@@ -104,7 +104,7 @@ def test_healthy_pairs_rarely_fail_and_regressions_rarely_pass(tmp_path: Path) -
     slow = [side_of("B", [noisy(tmp_path / f"s{n}", rng, steps=60, run_noise=0.03, compute_ms=40)]) for n in range(10)]
 
     def passes(a: Side, b: Side) -> bool:
-        return against_runs(difference(a, b), "A", Asked({"max-regression": 5.0})).holds
+        return against_runs(Difference(a, b), "A", Asked({"max-regression": 5.0})).holds
 
     alarms = [not passes(a, b) for a, b in zip(healthy[::2], healthy[1::2], strict=True)]
     alarms += [not passes(b, a) for a, b in zip(healthy[::2], healthy[1::2], strict=True)]
