@@ -25,8 +25,7 @@ from ..run.metrics import METRICS
 from ..run.stall_breakdown import TOTAL
 from ..statistics import KNOWN_FREEDOM, PAIR_PRIOR, Z95, Estimate, students_t
 from .difference import EMULATED, Difference, doubts_of, refuse_mixed
-from .sides import SAMPLE, STEP, Measured, Side, in_both, measured, side_of
-from .times import assumed_noise
+from .sides import SAMPLE, STEP, Measured, Side, assumed_noise, in_both, measured, side_of
 
 PASSED, FAILED, UNCLEAR, NOT_MEASURED = "passed", "failed", "unclear", "not measured"
 SEVERITIES = ("none", "minor", "major", "critical")

@@ -24,8 +24,7 @@ from ..run.window import measured_or
 from ..statistics import RUN_NOISE, Estimate, median_of_known
 from .lines import MovedLine, moved_lines
 from .settings import VARIES, WORD, Setting, environment_of, other_trainings, settings_of
-from .sides import STEP, Measured, Side
-from .times import assumed_noise, times_of
+from .sides import STEP, Measured, Side, assumed_noise, times_of
 
 EMULATED = "emulated"
 LEAST_MOVED = 0.15

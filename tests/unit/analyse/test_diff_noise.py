@@ -10,8 +10,7 @@ import pytest
 from support.crafted import add, amend, facts_of_run
 from support.pairs import SOME, ahead, compare, crowded, noisy
 from whyidle.analyse.diff.difference import Difference
-from whyidle.analyse.diff.sides import scatter_of, side_of
-from whyidle.analyse.diff.times import assumed_noise
+from whyidle.analyse.diff.sides import assumed_noise, scatter_of, side_of
 from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
 from whyidle.analyse.statistics import RUN_NOISE
 from whyidle.record.reader import Records
