@@ -387,7 +387,7 @@ class Run:
         for path in self.record_files.paths.get(kind.name, []):
             try:
                 files.append(RecordFile(path))
-                if files[-1].is_cut():
+                if files[-1].is_cut:
                     self.damaged.append(f"{path} is cut short: these figures lack the rest of it.")
             except RecordError as error:
                 self.damaged.append(str(error))

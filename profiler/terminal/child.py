@@ -20,17 +20,9 @@ from typing import Any, Self
 from ..errors import WhyidleError
 from ..interrupts import ignored_before, start_program
 
-PASSED_ON = {
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGTSTP,
-}
 TYPED = {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP}
 """A terminal sends these to its whole foreground group when Ctrl-C, Ctrl-\\ and Ctrl-Z are typed."""
+PASSED_ON = TYPED | {signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
 TERMINAL_STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 FROM_KERNEL = 0x80
 """`si_code` of a signal that the terminal sent: it went to the whole foreground group, so a command of ours has it."""

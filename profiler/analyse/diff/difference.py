@@ -88,15 +88,9 @@ CONSEQUENCES = ("Utilisation", "Time in whyidle's hooks")
 
 _LOADERS = ("planted", "pipeline", "feed")
 _FOLLOWS_FROM = {
+    **dict.fromkeys((*OF_LOADER, "start method of workers", "copies ahead"), _LOADERS),
     "case": ("planted",),
-    "num_workers": _LOADERS,
-    "prefetch_factor": _LOADERS,
-    "pin_memory": _LOADERS,
-    "persistent_workers": _LOADERS,
-    "in_order": _LOADERS,
-    "start method of workers": _LOADERS,
     "copies from": ("pin_memory", *_LOADERS),
-    "copies ahead": _LOADERS,
     "device kind": ("device",),
     "CUDA": ("torch",),
     "cuDNN": ("torch",),
