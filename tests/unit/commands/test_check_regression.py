@@ -6,6 +6,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -18,7 +19,6 @@ from whyidle.analyse.diff.difference import Difference
 from whyidle.analyse.diff.sides import Side, side_of
 from whyidle.analyse.statistics import Estimate
 from whyidle.commands.main import main
-from whyidle.record.run import update_run
 from whyidle.report.documents.checks import check_document
 from whyidle.report.export.ci import junit_xml, workflow_commands
 from whyidle.report.render import markdown, print_document
@@ -33,22 +33,62 @@ def report_of(run: Path) -> Path:
     return saved
 
 
-def test_a_regression_fails_that_healthy_runs_do_not_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    base = noisy(tmp_path / "base", SOME(1), run_noise=0)
-    slower = noisy(tmp_path / "slower", SOME(2), run_noise=0, compute_ms=40)
-    little = noisy(tmp_path / "little", SOME(3), run_noise=0, compute_ms=21)
-    faster = noisy(tmp_path / "faster", SOME(3), run_noise=0, compute_ms=5)
-    ask = ("--max-regression", "3", "--against", base)
-    assert check(slower, *ask) == 1
-    assert check(little, *ask) == 0
-    assert "no more than healthy runs differ" in capsys.readouterr().out
-    assert check(little, *ask, "--noise", "0.5") == 1
-    capsys.readouterr()
-    assert check(faster, *ask) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"none \([0-9.]+ % more throughput\)", said)
-    assert "surely within the limit" in said
-    assert check(slower, "--max-regression", "60", "--against", base) == 0
+MADE: dict[str, dict[str, Any]] = {
+    **{"base": {}, "other": {}, "failed": {"ended": {"status": "failed", "exit_code": 3}}, "short": {"steps": 20}},
+    **{"slower": {"compute_ms": 40}, "little": {"compute_ms": 21}, "faster": {"compute_ms": 5}},
+    **{f"base{number}": {} for number in range(3)},
+    **{f"slow{number}": {"compute_ms": 22.5} for number in range(3)},
+}
+"""Runs by name, with what is not usual about each."""
+RATES = {"nan": math.nan, "huge": 1e301, "yes": True, "text": "80", "none": None}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of those runs, and of reports: of some of them, of other devices, and without a rate."""
+    folder = tmp_path_factory.mktemp("made")
+    for name, how in MADE.items():
+        noisy(folder / name, SOME(1), run_noise=0, step_noise=0, **how)
+    whole = {name: json.loads(report_of(folder / name).read_text()) for name in ("base", "short", "other", "failed")}
+    whole["base"]["run"]["device"]["name"] = "Another One"
+    (folder / "elsewhere.json").write_text(json.dumps(whole["base"]))
+    reports = {name: {"run": "x", "window": {"samples_per_s": rate}} for name, rate in RATES.items()}
+    for name, report in (reports | {"emulated": {"run": {"device": {"kind": "emulated"}}}}).items():
+        (folder / f"{name}.json").write_text(json.dumps({"format": "whyidle-report", **report}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("slower --max-regression 3 --against base", 1, ""),
+        ("slower --max-regression 60 --against base", 0, ""),
+        ("little --max-regression 2 --against base", 0, "no more than healthy runs differ"),
+        ("little --max-regression 2 --against base --noise 0.5", 1, ""),
+        ("faster --max-regression 3 --against base", 0, r"none \([0-9.]+ % more throughput\).*surely within the limit"),
+        ("slow0 --max-regression 3 --against base0", 0, ""),
+        ("slow0 slow1 slow2 --max-regression 3 --against base0 --against base1 --against base2", 1, ""),
+        ("base0 base1 --max-regression 3 --against base0", 2, "names the checked run itself"),
+        *((f"base --max-regression 5 --against short{end}", 1, f"short{end} has 19 steps") for end in ("", ".json")),
+        ("base --max-regression 5 --against short --allow-missing", 1, ""),
+        ("base --max-regression 5 --against short --allow-short", 0, ""),
+        ("base --max-regression 5 --against short --min-steps 10", 0, ""),
+        *((f"base --max-regression 90 --against other{end}", 0, "^(?!.*did not end)") for end in ("", ".json")),
+        *((f"base --max-regression 90 --against failed{end}", 0, f"{end}: it did not end") for end in ("", ".json")),
+        ("slower --max-regression 5 --against base.json", 1, ""),
+        ("base --max-regression 5 --against base.json", 0, ""),
+        ("base --max-regression 5 --against elsewhere.json", 0, "Its device was Another One"),
+        ("slower --max-regression 5 --against emulated.json", 2, "emulated and measured times are not compared"),
+        *((f"base --max-regression 5 --against {name}.json", 1, "not measured") for name in RATES),
+    ],
+)
+def test_a_regression_fails_that_healthy_runs_do_not_show(
+    made: Path, words: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Against a run, runs that repeat it, or its saved report."""
+    monkeypatch.chdir(made)
+    assert check(*words.split()) == code
+    assert re.search(said, " ".join("".join(capsys.readouterr()).split()))
 
 
 def lost(low: float, mean: float, high: float, *allow: str) -> LimitCheck:
@@ -112,56 +152,6 @@ def test_healthy_pairs_rarely_fail_and_regressions_rarely_pass(tmp_path: Path) -
     assert not any(passes(a, b) for a, b in zip(healthy, slow, strict=False))
 
 
-def test_that_the_other_side_did_not_end_well_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run, other = noisy(tmp_path / "run", SOME(1)), noisy(tmp_path / "other", SOME(2))
-    for code, noted in ((0, False), (3, True)):
-        update_run(other, {"ended": {"status": "failed" if code else "ok", "exit_code": code}})
-        for against in (other, report_of(other)):
-            assert check(run, "--max-regression", "90", "--against", against) == 0
-            assert (f"{against}: it did not end well" in capsys.readouterr().out) == noted
-
-
-def test_a_run_of_a_few_steps_is_nothing_to_compare_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run, short = noisy(tmp_path / "run", SOME(1)), noisy(tmp_path / "short", SOME(2), steps=20)
-    ask = (run, "--max-regression", "5", "--against", short)
-    found = told(capsys, *ask)["max-regression"]
-    assert f"{short} has 19 steps" in str(found["note"])
-    assert check(*ask, "--allow-missing") == 1
-    assert check(*ask, "--allow-short") == 0
-    assert check(*ask, "--min-steps", "10") == 0
-    saved = report_of(short)
-    capsys.readouterr()
-    ask = (run, "--max-regression", "5", "--against", saved)
-    assert f"{saved} has 19 steps" in str(told(capsys, *ask)["max-regression"]["note"])
-
-
-def test_repeats_count_for_a_regression_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    base = [noisy(tmp_path / f"base{n}", SOME(n), run_noise=0) for n in range(3)]
-    slower = [noisy(tmp_path / f"slower{n}", SOME(9 + n), run_noise=0, compute_ms=22.5) for n in range(3)]
-    against = [word for run in base for word in ("--against", run)]
-    ask = ("--max-regression", "3")
-    assert check(slower[0], *ask, *against[:2]) == 0
-    assert check(*slower, *ask, *against) == 1
-    assert check(*base[:2], *ask, "--against", base[0]) == 2
-    assert "itself" in capsys.readouterr().err
-
-
-def test_a_saved_report_is_as_good_to_compare_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    base = noisy(tmp_path / "base", SOME(1), run_noise=0)
-    slower = noisy(tmp_path / "slower", SOME(2), run_noise=0, compute_ms=40)
-    saved = report_of(base)
-    assert check(slower, "--max-regression", "5", "--against", saved) == 1
-    assert check(base, "--max-regression", "5", "--against", saved) == 0
-    whole = json.loads(saved.read_text())
-    saved.write_text(json.dumps({"format": "whyidle-report", "run": {"device": {"kind": "emulated"}}}))
-    assert check(slower, "--max-regression", "5", "--against", saved) == 2
-    assert "emulated and measured times are not compared" in capsys.readouterr().err
-    whole["run"]["device"]["name"] = "Another One"
-    saved.write_text(json.dumps(whole))
-    assert check(base, "--max-regression", "5", "--against", saved) == 0
-    assert "Its device was Another One" in capsys.readouterr().out
-
-
 def test_against_a_report_no_more_is_claimed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base, slower = (noisy(tmp_path / name, SOME(n), run_noise=0, compute_ms=n) for name, n in (("a", 20), ("b", 22)))
     saved = report_of(base)
@@ -172,15 +162,6 @@ def test_against_a_report_no_more_is_claimed(tmp_path: Path, capsys: pytest.Capt
         low, high = (float(value) * (1 if way == "less" else -1) for value, way in ends)
         reach.append(high - low)
     assert reach[1] >= 0.8 * reach[0]
-
-
-@pytest.mark.parametrize("rate", [math.nan, 1e301, True, "80", None])
-def test_a_report_without_a_rate_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str], rate: object) -> None:
-    run = noisy(tmp_path / "run", SOME(1), run_noise=0)
-    saved = tmp_path / "strange.json"
-    saved.write_text(json.dumps({"format": "whyidle-report", "run": "x", "window": {"samples_per_s": rate}}))
-    assert check(run, "--max-regression", "5", "--against", saved) == 1
-    assert "not measured" in capsys.readouterr().out
 
 
 def test_nothing_that_a_run_holds_begins_a_line(capsys: pytest.CaptureFixture[str]) -> None:
