@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import support.recent_runs as recent_runs
-from support.checks import check, told
+from support.checks import check, report_of, told
 from support.crafted import amend
 from support.jobs import Rank, record
 from support.pairs import SOME, noisy
@@ -21,6 +24,87 @@ from whyidle.scenarios.planted import MS
 from whyidle.terminal.console import json_text
 
 pytestmark = pytest.mark.usefixtures("own_folder")
+
+
+MADE: dict[str, dict[str, Any]] = {
+    **{"base": {}, "other": {}, "failed": {"ended": {"status": "failed", "exit_code": 3}}, "short": {"steps": 20}},
+    **{"slower": {"compute_ms": 40}, "little": {"compute_ms": 21}, "faster": {"compute_ms": 5}},
+    **{f"base{number}": {} for number in range(3)},
+    **{f"slow{number}": {"compute_ms": 22.5} for number in range(3)},
+    **{name: {"workers": 0, "fetch_ms": fetch_ms} for name, fetch_ms in (("waits", 30), ("waits-not", 0.1))},
+    "short-without-samples": {"steps": 20, "samples": None},
+}
+"""Runs by name, with what is not usual about each."""
+RATES = {"nan": math.nan, "huge": 1e301, "yes": True, "text": "80", "none": None}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of those runs, and of reports: of some of them, of other devices, and without a rate."""
+    folder = tmp_path_factory.mktemp("made")
+    for name, how in MADE.items():
+        noisy(folder / name, SOME(1), run_noise=0, step_noise=0, **how)
+    for name, status in (("crashed", "failed"), ("empty", "ok")):
+        create_run(folder / name, {"ended": {"status": status}})
+    whole = {name: json.loads(report_of(folder / name).read_text()) for name in ("base", "short", "other", "failed")}
+    whole["base"]["run"]["device"]["name"] = "Another One"
+    (folder / "elsewhere.json").write_text(json.dumps(whole["base"]))
+    reports = {name: {"run": "x", "window": {"samples_per_s": rate}} for name, rate in RATES.items()}
+    for name, report in (reports | {"emulated": {"run": {"device": {"kind": "emulated"}}}}).items():
+        (folder / f"{name}.json").write_text(json.dumps({"format": "whyidle-report", **report}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("slower --max-regression 3 --against base", 1, ""),
+        ("slower --max-regression 60 --against base", 0, ""),
+        ("little --max-regression 2 --against base", 0, "no more than healthy runs differ"),
+        ("little --max-regression 2 --against base --noise 0.5", 1, ""),
+        ("faster --max-regression 3 --against base", 0, r"none \([0-9.]+ % more throughput\).*surely within the limit"),
+        ("slow0 --max-regression 3 --against base0", 0, ""),
+        ("slow0 slow1 slow2 --max-regression 3 --against base0 --against base1 --against base2", 1, ""),
+        ("base0 base1 --max-regression 3 --against base0", 2, "names the checked run itself"),
+        *((f"base --max-regression 5 --against short{end}", 1, f"short{end} has 19 steps") for end in ("", ".json")),
+        ("base --max-regression 5 --against short --allow-missing", 1, ""),
+        ("base --max-regression 5 --against short --allow-short", 0, ""),
+        ("base --max-regression 5 --against short --min-steps 10", 0, ""),
+        *((f"base --max-regression 90 --against other{end}", 0, "^(?!.*did not end)") for end in ("", ".json")),
+        *((f"base --max-regression 90 --against failed{end}", 0, f"{end}: it did not end") for end in ("", ".json")),
+        ("slower --max-regression 5 --against base.json", 1, ""),
+        ("base --max-regression 5 --against base.json", 0, ""),
+        ("base --max-regression 5 --against elsewhere.json", 0, "Its device was Another One"),
+        ("slower --max-regression 5 --against emulated.json", 2, "emulated and measured times are not compared"),
+        *((f"base --max-regression 5 --against {name}.json", 1, "not measured") for name in RATES),
+        ("waits --forbid input.serial", 1, ""),
+        ("waits --forbid input", 1, ""),
+        ("waits --forbid copy,input.storage", 0, ""),
+        ("waits --max-severity major", 1, ""),
+        ("waits --max-severity none", 1, ""),
+        ("waits-not --forbid input.serial", 0, ""),
+        ("short --max-boundary 50", 1, ""),
+        ("short --max-boundary 50 --min-steps 10", 0, ""),
+        ("short-without-samples --min-samples-per-s 1 --allow-short", 1, ""),
+        ("short --forbid input --min-steps 10", 1, "No verdict"),
+        *(
+            (f"{runs} --max-stall 99 --max-regression 50 --against base", 1, r"crashed: it did not end well \(failed\)")
+            for runs in ("other crashed", "crashed other")
+        ),
+        ("crashed --max-stall 99 --max-regression 50 --against base", 1, r"it did not end well \(failed\)"),
+        ("base crashed --max-stall 99", 1, "2 of 3 checks fail: ended, min-steps. .*crashed: too few to tell anything"),
+        ("base empty --max-stall 99", 1, ""),
+        ("base empty --max-stall 99 --allow-short", 0, ""),
+        ("base empty --max-stall 99 --min-steps 1", 1, ""),
+    ],
+)
+def test_a_check_holds_or_says_what_does_not(
+    made: Path, words: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Limits, causes, repeats; a regression against a run, runs that repeat it, or its saved report."""
+    monkeypatch.chdir(made)
+    assert check(*words.split()) == code
+    assert re.search(said, " ".join("".join(capsys.readouterr()).split()))
 
 
 @pytest.mark.parametrize(
@@ -60,26 +144,6 @@ def test_hooks_that_cost_too_much_and_records_that_were_lost_fail(
     monkeypatch.setattr(Run, "dropped", lambda self: 3)
     for limits, code in ((("overhead", 1), 1), (("dropped", 0), 1), (("dropped", 3), 0)):
         assert check(run, f"--max-{limits[0]}", str(limits[1])) == code
-
-
-def test_a_cause_is_forbidden_by_its_name_or_its_family(tmp_path: Path) -> None:
-    slow = noisy(tmp_path / "slow", SOME(1), workers=0, fetch_ms=30)
-    assert check(slow, "--forbid", "input.serial") == 1
-    assert check(slow, "--forbid", "input") == 1
-    assert check(slow, "--forbid", "copy,input.storage") == 0
-    assert check(slow, "--max-severity", "major") == 1
-    fast = noisy(tmp_path / "fast", SOME(1), workers=0, fetch_ms=0.1)
-    assert check(fast, "--forbid", "input.serial") == 0
-    assert check(slow, "--max-severity", "none") == 1
-
-
-def test_fewer_steps_than_usual_pass_where_that_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    short = noisy(tmp_path / "short", SOME(1), steps=20, samples=None)
-    assert check(short, "--max-boundary", "50") == 1
-    assert check(short, "--max-boundary", "50", "--min-steps", "10") == 0
-    assert check(short, "--min-samples-per-s", "1", "--allow-short") == 1
-    assert check(short, "--forbid", "input", "--min-steps", "10") == 1
-    assert "No verdict" in capsys.readouterr().out
 
 
 def test_figures_of_a_job_are_those_of_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,22 +295,3 @@ def test_a_job_ended_when_all_hosts_did(tmp_path: Path, capsys: pytest.CaptureFi
     assert check(job, "--max-stall", "99") == 1
     assert f"({job / 'n1'}: " in capsys.readouterr().out
     assert check(job, "--max-stall", "99", "--allow-unfinished") == 0
-
-
-def test_a_repeat_without_a_step_fails_and_is_no_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    good, crashed = noisy(tmp_path / "good", SOME(1)), tmp_path / "crashed"
-    create_run(crashed, {"ended": {"status": "failed"}})
-    ask = ("--max-stall", "99")
-    base = noisy(tmp_path / "base", SOME(2))
-    for runs in ((good, crashed), (crashed, good), (crashed,)):
-        assert check(*runs, *ask, "--max-regression", "50", "--against", base) == 1
-    capsys.readouterr()
-    assert check(good, crashed, *ask) == 1
-    said = capsys.readouterr().out
-    assert "2 of 3 checks fail: ended, min-steps." in said
-    assert f"{crashed}: it did not end well (failed)" in said
-    assert f"{crashed}: too few to tell anything" in said
-    update_run(crashed, {"ended": {"status": "ok"}})
-    assert check(good, crashed, *ask) == 1
-    assert check(good, crashed, *ask, "--allow-short") == 0
-    assert check(good, crashed, *ask, "--min-steps", "1") == 1

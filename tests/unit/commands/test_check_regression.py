@@ -3,92 +3,24 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
 
-from support.checks import check, told
+from support.checks import check, report_of, told
 from support.pairs import SOME, crowded, noisy
 from whyidle.analyse.diff.check import Asked, LimitCheck, against_runs, lost_of
 from whyidle.analyse.diff.difference import Difference
 from whyidle.analyse.diff.sides import Side, side_of
 from whyidle.analyse.statistics import Estimate
-from whyidle.commands.main import main
 from whyidle.report.documents.checks import check_document
 from whyidle.report.export.ci import junit_xml, workflow_commands
 from whyidle.report.render import markdown, print_document
 
 pytestmark = pytest.mark.usefixtures("own_folder")
-
-
-def report_of(run: Path) -> Path:
-    """Its JSON, saved beside it."""
-    saved = run.with_suffix(".json")
-    assert main(["report", str(run), "--json", "-o", str(saved)]) == 0
-    return saved
-
-
-MADE: dict[str, dict[str, Any]] = {
-    **{"base": {}, "other": {}, "failed": {"ended": {"status": "failed", "exit_code": 3}}, "short": {"steps": 20}},
-    **{"slower": {"compute_ms": 40}, "little": {"compute_ms": 21}, "faster": {"compute_ms": 5}},
-    **{f"base{number}": {} for number in range(3)},
-    **{f"slow{number}": {"compute_ms": 22.5} for number in range(3)},
-}
-"""Runs by name, with what is not usual about each."""
-RATES = {"nan": math.nan, "huge": 1e301, "yes": True, "text": "80", "none": None}
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of those runs, and of reports: of some of them, of other devices, and without a rate."""
-    folder = tmp_path_factory.mktemp("made")
-    for name, how in MADE.items():
-        noisy(folder / name, SOME(1), run_noise=0, step_noise=0, **how)
-    whole = {name: json.loads(report_of(folder / name).read_text()) for name in ("base", "short", "other", "failed")}
-    whole["base"]["run"]["device"]["name"] = "Another One"
-    (folder / "elsewhere.json").write_text(json.dumps(whole["base"]))
-    reports = {name: {"run": "x", "window": {"samples_per_s": rate}} for name, rate in RATES.items()}
-    for name, report in (reports | {"emulated": {"run": {"device": {"kind": "emulated"}}}}).items():
-        (folder / f"{name}.json").write_text(json.dumps({"format": "whyidle-report", **report}))
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        ("slower --max-regression 3 --against base", 1, ""),
-        ("slower --max-regression 60 --against base", 0, ""),
-        ("little --max-regression 2 --against base", 0, "no more than healthy runs differ"),
-        ("little --max-regression 2 --against base --noise 0.5", 1, ""),
-        ("faster --max-regression 3 --against base", 0, r"none \([0-9.]+ % more throughput\).*surely within the limit"),
-        ("slow0 --max-regression 3 --against base0", 0, ""),
-        ("slow0 slow1 slow2 --max-regression 3 --against base0 --against base1 --against base2", 1, ""),
-        ("base0 base1 --max-regression 3 --against base0", 2, "names the checked run itself"),
-        *((f"base --max-regression 5 --against short{end}", 1, f"short{end} has 19 steps") for end in ("", ".json")),
-        ("base --max-regression 5 --against short --allow-missing", 1, ""),
-        ("base --max-regression 5 --against short --allow-short", 0, ""),
-        ("base --max-regression 5 --against short --min-steps 10", 0, ""),
-        *((f"base --max-regression 90 --against other{end}", 0, "^(?!.*did not end)") for end in ("", ".json")),
-        *((f"base --max-regression 90 --against failed{end}", 0, f"{end}: it did not end") for end in ("", ".json")),
-        ("slower --max-regression 5 --against base.json", 1, ""),
-        ("base --max-regression 5 --against base.json", 0, ""),
-        ("base --max-regression 5 --against elsewhere.json", 0, "Its device was Another One"),
-        ("slower --max-regression 5 --against emulated.json", 2, "emulated and measured times are not compared"),
-        *((f"base --max-regression 5 --against {name}.json", 1, "not measured") for name in RATES),
-    ],
-)
-def test_a_regression_fails_that_healthy_runs_do_not_show(
-    made: Path, words: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Against a run, runs that repeat it, or its saved report."""
-    monkeypatch.chdir(made)
-    assert check(*words.split()) == code
-    assert re.search(said, " ".join("".join(capsys.readouterr()).split()))
 
 
 def lost(low: float, mean: float, high: float, *allow: str) -> LimitCheck:
