@@ -26,9 +26,9 @@ def typed(terminal: Terminal, folder: Path, program: str, *words: str | Path) ->
     terminal.type((shlex.join([*WHYIDLE, "run", "--out", str(folder / "run"), "--", *python]) + "\r").encode())
 
 
-def begun(terminal: Terminal, folder: Path, program: str, *words: str | Path) -> int:
+def begun(terminal: Terminal, *program: str | Path) -> int:
     """Type the same, and wait until the program has said `pid N begins`: its process."""
-    typed(terminal, folder, program, *words)
+    typed(terminal, *program)
     terminal.until(" begins")
     return int(terminal.raw.split(b"pid ")[1].split()[0])
 

@@ -14,13 +14,6 @@ def check(*words: str | Path) -> int:
     return main(["check", *map(str, words)])
 
 
-def report_of(run: Path) -> Path:
-    """Its JSON, saved beside it."""
-    saved = run.with_suffix(".json")
-    assert main(["report", str(run), "--json", "-o", str(saved)]) == 0
-    return saved
-
-
 def told(capsys: pytest.CaptureFixture[str], *words: str | Path) -> dict[str, dict[str, object]]:
     """The checks by name."""
     check(*words, "--json")

@@ -35,7 +35,7 @@ def records_of(kind: Kind, rows: Iterable[Mapping[str, float]], first: int = 1) 
 
 
 def store(folder: Path, kind: Kind, rows: Iterable[Mapping[str, float]], rank: int = 0, pid: int | None = None) -> Path:
-    """A file of records; those that are not told were not measured."""
+    """A file of records; what is not told was not measured."""
     writer = RecordWriter(folder, kind, rank, pid)
     for body in rows_of(kind, rows):
         writer.append(*body)

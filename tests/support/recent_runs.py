@@ -94,7 +94,7 @@ def ring(device: int, seconds: float, percent: float, begin: int = START) -> lis
 
 
 def states(device: int, seconds: float, begin: int = START, every_ns: int = S, **more: Any) -> list[dict]:
-    """Once a second; of what is a pair, the first and what it rises by each time."""
+    """Once a second; a pair is the first and what it rises by each time."""
     return [
         {"t_ns": begin + n * every_ns, "device": device}
         | {name: value[0] + n * value[1] if isinstance(value, tuple) else value for name, value in more.items()}

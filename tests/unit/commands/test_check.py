@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 import support.recent_runs as recent_runs
-from support.checks import check, report_of, told
+from support.checks import check, told
 from support.crafted import amend
 from support.jobs import Rank, record
 from support.pairs import SOME, crowded, noisy
@@ -42,10 +42,19 @@ MADE: dict[str, dict[str, Any]] = {
     **{f"base{number}": {} for number in range(3)},
     **{f"slow{number}": {"compute_ms": 22.5} for number in range(3)},
     **{name: {"workers": 0, "fetch_ms": fetch_ms} for name, fetch_ms in (("waits", 30), ("waits-not", 0.1))},
-    "short-without-samples": {"steps": 20, "samples": None},
+    "unknown": {"steps": 20, "samples": None},
 }
 """Runs by name, with what is not usual about each."""
+STALL = "--max-stall 99"
+AGAINST = f"{STALL} --max-regression 50 --against base"
 RATES = {"nan": math.nan, "huge": 1e301, "yes": True, "text": "80", "none": None}
+
+
+def report_of(run: Path) -> Path:
+    """Its JSON, saved beside it."""
+    saved = run.with_suffix(".json")
+    assert main(["report", str(run), "--json", "-o", str(saved)]) == 0
+    return saved
 
 
 @pytest.fixture(scope="module")
@@ -66,27 +75,49 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
+    ("runs", "limit", "against", "code", "said"),
+    [
+        ("slower", 3, "base", 1, ""),
+        ("slower", 60, "base", 0, ""),
+        ("little", 2, "base", 0, "no more than healthy runs differ"),
+        ("little", 2, "base --noise 0.5", 1, ""),
+        ("faster", 3, "base", 0, r"none \([0-9.]+ % more throughput\).*surely within the limit"),
+        ("slow0", 3, "base0", 0, ""),
+        ("slow0 slow1 slow2", 3, "base0 --against base1 --against base2", 1, ""),
+        ("base0 base1", 3, "base0", 2, "names the checked run itself"),
+        *(("base", 5, f"short{end}", 1, f"short{end} has 19 steps") for end in ("", ".json")),
+        ("base", 5, "short --allow-missing", 1, ""),
+        ("base", 5, "short --allow-short", 0, ""),
+        ("base", 5, "short --min-steps 10", 0, ""),
+        *(("base", 90, f"other{end}", 0, "^(?!.*did not end)") for end in ("", ".json")),
+        *(("base", 90, f"failed{end}", 0, f"{end}: it did not end") for end in ("", ".json")),
+        ("slower", 5, "base.json", 1, ""),
+        ("base", 5, "base.json", 0, ""),
+        ("base", 5, "elsewhere.json", 0, "Its device was Another One"),
+        ("slower", 5, "emulated.json", 2, "emulated and measured times are not compared"),
+        *(("base", 5, f"{name}.json", 1, "not measured") for name in RATES),
+    ],
+)
+def test_a_regression_fails_that_healthy_runs_do_not_show(
+    made: Path,
+    runs: str,
+    limit: int,
+    against: str,
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Against a run, runs that repeat it, or its saved report."""
+    monkeypatch.chdir(made)
+    words = f"{runs} --max-regression {limit} --against {against}"
+    assert check(*words.split()) == code
+    assert re.search(said, " ".join("".join(capsys.readouterr()).split()))
+
+
+@pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ("slower --max-regression 3 --against base", 1, ""),
-        ("slower --max-regression 60 --against base", 0, ""),
-        ("little --max-regression 2 --against base", 0, "no more than healthy runs differ"),
-        ("little --max-regression 2 --against base --noise 0.5", 1, ""),
-        ("faster --max-regression 3 --against base", 0, r"none \([0-9.]+ % more throughput\).*surely within the limit"),
-        ("slow0 --max-regression 3 --against base0", 0, ""),
-        ("slow0 slow1 slow2 --max-regression 3 --against base0 --against base1 --against base2", 1, ""),
-        ("base0 base1 --max-regression 3 --against base0", 2, "names the checked run itself"),
-        *((f"base --max-regression 5 --against short{end}", 1, f"short{end} has 19 steps") for end in ("", ".json")),
-        ("base --max-regression 5 --against short --allow-missing", 1, ""),
-        ("base --max-regression 5 --against short --allow-short", 0, ""),
-        ("base --max-regression 5 --against short --min-steps 10", 0, ""),
-        *((f"base --max-regression 90 --against other{end}", 0, "^(?!.*did not end)") for end in ("", ".json")),
-        *((f"base --max-regression 90 --against failed{end}", 0, f"{end}: it did not end") for end in ("", ".json")),
-        ("slower --max-regression 5 --against base.json", 1, ""),
-        ("base --max-regression 5 --against base.json", 0, ""),
-        ("base --max-regression 5 --against elsewhere.json", 0, "Its device was Another One"),
-        ("slower --max-regression 5 --against emulated.json", 2, "emulated and measured times are not compared"),
-        *((f"base --max-regression 5 --against {name}.json", 1, "not measured") for name in RATES),
         ("waits --forbid input.serial", 1, ""),
         ("waits --forbid input", 1, ""),
         ("waits --forbid copy,input.storage", 0, ""),
@@ -95,23 +126,22 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("waits-not --forbid input.serial", 0, ""),
         ("short --max-boundary 50", 1, ""),
         ("short --max-boundary 50 --min-steps 10", 0, ""),
-        ("short-without-samples --min-samples-per-s 1 --allow-short", 1, ""),
+        ("unknown --min-samples-per-s 1 --allow-short", 1, ""),
         ("short --forbid input --min-steps 10", 1, "No verdict"),
         *(
-            (f"{runs} --max-stall 99 --max-regression 50 --against base", 1, r"crashed: it did not end well \(failed\)")
+            (f"{runs} {AGAINST}", 1, r"crashed: it did not end well \(failed\)")
             for runs in ("other crashed", "crashed other")
         ),
-        ("crashed --max-stall 99 --max-regression 50 --against base", 1, r"it did not end well \(failed\)"),
-        ("base crashed --max-stall 99", 1, "2 of 3 checks fail: ended, min-steps. .*crashed: too few to tell anything"),
-        ("base empty --max-stall 99", 1, ""),
-        ("base empty --max-stall 99 --allow-short", 0, ""),
-        ("base empty --max-stall 99 --min-steps 1", 1, ""),
+        (f"crashed {AGAINST}", 1, "not end well"),
+        (f"base crashed {STALL}", 1, "2 of 3 checks fail: ended, min-steps. .*crashed: too few to tell anything"),
+        (f"base empty {STALL}", 1, ""),
+        (f"base empty {STALL} --allow-short", 0, ""),
+        (f"base empty {STALL} --min-steps 1", 1, ""),
     ],
 )
 def test_a_check_holds_or_says_what_does_not(
     made: Path, words: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Limits, causes, repeats; a regression against a run, runs that repeat it, or its saved report."""
     monkeypatch.chdir(made)
     assert check(*words.split()) == code
     assert re.search(said, " ".join("".join(capsys.readouterr()).split()))
