@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.pairs import ahead, noisy
 from whyidle.analyse.diff.check import REGRESSION, Asked, against_runs
-from whyidle.analyse.diff.difference import difference
+from whyidle.analyse.diff.difference import Difference
 from whyidle.analyse.diff.sides import Side, side_of
 from whyidle.analyse.run.stall_breakdown import PARTS
 
@@ -72,7 +72,7 @@ def _row(make: Make, scatter: float, pairs: int, slower: int) -> str:
                 side_of(side, [make(Path(folder) / f"{side}{number}", rng, speed, scatter)])
                 for side, speed in zip("AB", speeds, strict=True)
             )
-            times = difference(a, b).times
+            times = Difference(a, b).times
             if number < pairs:
                 called += times.significant
                 parts += any(times.terms[part].significant for part in PARTS if part in times.terms)
@@ -85,7 +85,7 @@ def _row(make: Make, scatter: float, pairs: int, slower: int) -> str:
 
 
 def _status(a: Side, b: Side) -> str:
-    return against_runs(difference(a, b), "A", Asked({REGRESSION: LIMIT_PCT})).status
+    return against_runs(Difference(a, b), "A", Asked({REGRESSION: LIMIT_PCT})).status
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import argparse
 import math
 from pathlib import Path
 
-from ..analyse.diff.difference import difference
+from ..analyse.diff.difference import Difference
 from ..analyse.diff.sides import in_both, side_of
 from ..errors import WhyidleError
 from ..record.reader import reuse_memory
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         sides = side_of("A", a), side_of("B", b)
         if (both := in_both(*sides)) is not None:
             raise WhyidleError(f"{both} is on both sides. Name two different runs.")
-        found = difference(*sides, None if percent is None else percent / 100)
+        found = Difference(*sides, None if percent is None else percent / 100)
     if arguments.json:
         write_json(run_json.difference(found), arguments.output or "-")
     else:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..analyse.recent.snapshot import Snapshot
+from ..analyse.recent import Snapshot
 from ..capture.sampler.start import start_sampler
 from ..errors import WhyidleError
 from ..record.files import no_commands

@@ -94,14 +94,15 @@ def read_json(path: Path) -> Any:
         RecordError: it cannot be read, or is no JSON.
     """
     try:
-        found = json.loads(
-            read_recorded(path),
-            parse_int=_whole_number,
-            parse_float=_finite,
-            parse_constant=_finite,
-            object_hook=under_todays_name,
+        return plain(
+            json.loads(
+                read_recorded(path),
+                parse_int=_whole_number,
+                parse_float=_finite,
+                parse_constant=_finite,
+                object_hook=under_todays_name,
+            )
         )
-        return plain(found)
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:

@@ -222,8 +222,10 @@ class RecordFile:
         self.rank, self.pid, self.dropped = process
         self.closed = bool(closed)
         """False for a writer that was killed or still runs."""
-        self.most_at_first = max(0, size - HEADER_BYTES) // kind.record_bytes
+        self.most_at_first, rest = divmod(max(0, size - HEADER_BYTES), kind.record_bytes)
         """How many records fitted into the file when it was opened."""
+        self.is_cut = self.closed and rest != 0
+        """Whether a file that was complete ended in the middle of a record when it was opened."""
 
     def read(self, first: int, count: int) -> Rows:
         """Read at most `count` whole records from number `first` (from 0) on; cheap if few. Not to be written.
@@ -283,11 +285,6 @@ class RecordFile:
                     high = middle
                 middle = (low + high) // 2
         return low
-
-    def is_cut(self) -> bool:
-        """Tell whether a file that was complete ends in the middle of a record."""
-        size = self.path.stat().st_size - HEADER_BYTES
-        return self.closed and size % self.kind.record_bytes != 0
 
     def all(self) -> Records:
         """Read all records into memory at once."""

@@ -333,10 +333,12 @@ def _read_json(folder: Path) -> dict[str, Any]:
     return content
 
 
-class _RecordFiles:
+class RecordFiles:
     """The record files of a run folder: listed at the first question, each header read once."""
 
-    def __init__(self) -> None:
+    def __init__(self, given: dict[str, list[RecordFile]] | None = None, stacks: StackTable | None = None) -> None:
+        """`given`: files by the name of their kind, in place of those in the folder."""
+        self.given = given
         self.paths: dict[str, list[Path]] | None = None
         """By the name of a kind, sorted."""
         self.opened: dict[tuple[str, Writer | int | None], list[RecordFile]] = {}
@@ -345,8 +347,8 @@ class _RecordFiles:
         """What was read and is still held by somebody, by the name of the kind and who wrote it."""
         self.sampled: list[Records] = []
         """All records of the sampler's kinds that were read, which are held for every rank to ask."""
-        self.stacks: StackTable | None = None
-        """Once they were asked for."""
+        self.stacks = stacks
+        """`None` until they are asked for."""
 
 
 @dataclass(frozen=True)
@@ -361,7 +363,7 @@ class Run:
     info: dict[str, Any]
     damaged: list[str] = field(default_factory=list)
     """One sentence for each record file that could not be read."""
-    record_files: _RecordFiles = field(default_factory=_RecordFiles, repr=False, compare=False)
+    record_files: RecordFiles = field(default_factory=RecordFiles, repr=False, compare=False)
     """Shared with what `replace` makes of the run."""
 
     def files(self, kind: Kind, writer: Writer | int | None = None) -> list[RecordFile]:
@@ -375,6 +377,8 @@ class Run:
         return opened.get((kind.name, writer), [])
 
     def _open(self, kind: Kind) -> list[RecordFile]:
+        if self.record_files.given is not None:
+            return self.record_files.given.get(kind.name, [])
         if self.record_files.paths is None:
             paths = self.record_files.paths = {}
             for path in sorted(self.folder.glob("*-*.rec"), key=lambda path: path.name):
@@ -383,7 +387,7 @@ class Run:
         for path in self.record_files.paths.get(kind.name, []):
             try:
                 files.append(RecordFile(path))
-                if files[-1].is_cut():
+                if files[-1].is_cut:
                     self.damaged.append(f"{path} is cut short: these figures lack the rest of it.")
             except RecordError as error:
                 self.damaged.append(str(error))

@@ -42,15 +42,12 @@ class Field:
     @property
     def unit(self) -> str:
         """Read off the end of the name, where every field carries its unit."""
-        return next((unit for ending, unit in _UNITS if self.name.endswith(ending)), "count")
+        return _UNITS.get(self.name.rpartition("_")[2], "count")
 
 
 _ANY = ("value", "batch", "stream", "slowest_index", "slowest_name", "name", "fingerprint", "stack")
 """Fields that hold a number which stands for something, as large as numbers come."""
-_UNITS = (
-    *(("_ns", "ns"), ("_us", "µs"), ("_bytes", "bytes"), ("_pct", "%")),
-    *(("_mw", "mW"), ("_mhz", "MHz"), ("_c", "degrees C")),
-)
+_UNITS = {"ns": "ns", "us": "µs", "bytes": "bytes", "pct": "%", "mw": "mW", "mhz": "MHz", "c": "degrees C"}
 
 
 class Kind:

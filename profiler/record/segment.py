@@ -222,10 +222,12 @@ class RecordSink:
             end = "" if number is None else f".w{number}"
             self.path = folder / f"{kind.name}-{rank}-{pid}{end}.rec"
             try:
-                if self._open(rank, pid, slot, begun):
-                    self._dropped_before = self._header[0] - ring.words[TOLD]
-                    """Lost records that the header tells of and the ring does not count."""
-                    return
+                self._open(rank, pid, slot, begun)
+                self._dropped_before = self._header[0] - ring.words[TOLD]
+                """Lost records that the header tells of and the ring does not count."""
+                return
+            except BlockingIOError:
+                continue
             except OSError as error:
                 raise RecordError(
                     f"cannot write {self.path}: {os.strerror(error.errno or 0)}. Choose another folder with --out, or "
@@ -233,8 +235,9 @@ class RecordSink:
                 ) from error
         raise RecordError(f"{folder} holds {MOST_SLOTS} files of workers, all in use.")
 
-    def _open(self, rank: int, pid: int, slot: bool, begun: bool) -> bool:
-        """Whether the file can be had; of one that goes on, what is written already stays."""
+    def _open(self, rank: int, pid: int, slot: bool, begun: bool) -> None:
+        """Make the file, or go on with it: then what is written already stays. Raises `OSError`: it cannot be had;
+        `BlockingIOError`: another worker has it."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         file = os.open(self.path, flags if slot or begun else flags | os.O_EXCL, 0o644)
         try:
@@ -258,12 +261,9 @@ class RecordSink:
             self._file = _identity(file)
             if slot:
                 self._lock = file
-        except BlockingIOError:
-            return False
         finally:
             if self._lock != file:
                 os.close(file)
-        return True
 
     def write(self) -> None:
         """Write what is new in the ring; what cannot be written waits until the next time. Never raises."""

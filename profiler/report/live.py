@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..analyse.recent.snapshot import UNDER_WAY, DeviceView, Series, Snapshot
+from ..analyse.recent import UNDER_WAY, DeviceView, Series, Snapshot
 from ..analyse.run.resource_usage import BUDGET_USED, SHM_FULL, said_of
 from ..record.files import plain
 from . import bars
@@ -76,7 +76,7 @@ class Options:
 
 
 def as_json(view: Snapshot) -> dict[str, Any]:
-    """Keys as in `analyse/recent/snapshot.py`; what was not measured is `null`."""
+    """Keys as in `analyse/recent.py`; what was not measured is `null`."""
     return {"format": "whyidle-live", "version": VERSION, **asdict(view)}
 
 

@@ -15,23 +15,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from ..errors import WhyidleError
 from ..interrupts import ignored_before, start_program
 
-PASSED_ON = {
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGTSTP,
-}
 TYPED = {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP}
 """A terminal sends these to its whole foreground group when Ctrl-C, Ctrl-\\ and Ctrl-Z are typed."""
+PASSED_ON = TYPED | {signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
 TERMINAL_STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 FROM_KERNEL = 0x80
 """`si_code` of a signal that the terminal sent: it went to the whole foreground group, so a command of ours has it."""
@@ -70,9 +61,7 @@ class Signals:
             self._handlers[each] = signal.signal(each, lambda number, _: self._noted.append(number))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # What came too late for the command is not for us.
         while signal.sigtimedwait(self.watched, 0) is not None:
             pass

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 from rich.console import Console, RenderableType
@@ -21,8 +21,7 @@ from rich.layout import Layout
 from rich.live import Live
 from rich.text import Text
 
-from ..analyse.recent.reader import RecentReader
-from ..analyse.recent.snapshot import UNDER_WAY, Snapshot
+from ..analyse.recent import UNDER_WAY, RecentReader, Snapshot
 from ..errors import RecordError
 from ..interrupts import held
 from ..record.latest import latest
@@ -107,13 +106,11 @@ class Screen:
         try:
             self._take()
         except BaseException:
-            self.__exit__(*sys.exc_info())
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         self._give_back()
 

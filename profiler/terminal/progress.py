@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ..analyse.cells.comparison import Cell
-from ..analyse.recent.reader import RecentReader
+from ..analyse.recent import RecentReader
 from ..errors import RecordError
 from ..matrix.matrix import PENDING, Matrix
 from ..report import bars, live

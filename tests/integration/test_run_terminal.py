@@ -6,6 +6,8 @@ import os
 import shlex
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,20 @@ def typed(terminal: Terminal, folder: Path, program: str, *words: str | Path) ->
     script.write_text(program)
     python = [sys.executable, "-u", str(script), *map(str, words)]
     terminal.type((shlex.join([*WHYIDLE, "run", "--out", str(folder / "run"), "--", *python]) + "\r").encode())
+
+
+def begun(terminal: Terminal, *program: str | Path) -> int:
+    """Type the same, and wait until the program has said `pid N begins`: its process."""
+    typed(terminal, *program)
+    terminal.until(" begins")
+    return int(terminal.raw.split(b"pid ")[1].split()[0])
+
+
+@contextmanager
+def running(*program: str | Path) -> Iterator[tuple[Terminal, int]]:
+    """A terminal in which such a program has begun."""
+    with shell() as terminal:
+        yield terminal, begun(terminal, *program)
 
 
 def ended(terminal: Terminal, before: int) -> str:
@@ -91,16 +107,8 @@ raise SystemExit(6)
 """
 
 
-def pid_of(terminal: Terminal) -> int:
-    """Of a program that prints `pid N begins`."""
-    terminal.until(" begins")
-    return int(terminal.raw.split(b"pid ")[1].split()[0])
-
-
 def test_ctrl_c_reaches_the_program_once_and_the_report_still_comes(tmp_path: Path) -> None:
-    with shell() as terminal:
-        typed(terminal, tmp_path, INTERRUPTED)
-        pid = pid_of(terminal)
+    with running(tmp_path, INTERRUPTED) as (terminal, pid):
         before = terminal.type(b"\x03")
         terminal.until("caught", before)
         # Signals are passed on in their order: what we made of Ctrl-C, the program has had.
@@ -123,8 +131,7 @@ for number in itertools.count():
 def test_ctrl_z_stops_program_and_us_and_fg_continues_both(tmp_path: Path) -> None:
     with shell() as terminal:
         modes = printed(terminal, "stty -g")
-        typed(terminal, tmp_path, COUNTS)
-        pid = pid_of(terminal)
+        pid = begun(terminal, tmp_path, COUNTS)
         for _ in range(2):
             before = terminal.type(b"\x1a")
             terminal.until("Stopped", before)
@@ -140,9 +147,7 @@ def test_ctrl_z_stops_program_and_us_and_fg_continues_both(tmp_path: Path) -> No
 
 
 def test_what_is_continued_in_the_background_goes_on_there(tmp_path: Path) -> None:
-    with shell() as terminal:
-        typed(terminal, tmp_path, COUNTS)
-        pid = pid_of(terminal)
+    with running(tmp_path, COUNTS) as (terminal, pid):
         terminal.until("Stopped", terminal.type(b"\x1a"))
         before = terminal.type(b"bg\r")
         terminal.until("count ", before)
@@ -168,9 +173,7 @@ raise SystemExit(3)
 
 
 def test_a_program_that_does_not_stop_at_ctrl_z_keeps_us_going(tmp_path: Path) -> None:
-    with shell() as terminal:
-        typed(terminal, tmp_path, NOT_NOW)
-        pid_of(terminal)
+    with running(tmp_path, NOT_NOW) as (terminal, _):
         before = terminal.type(b"\x1a")
         terminal.until("not now", before)
         terminal.type(b"bob\r")
@@ -199,9 +202,7 @@ print(f"pid {{os.getpid()}} begins")
     ids=["at Ctrl-Z", "by itself", "its group"],
 )
 def test_a_program_that_stops_itself_is_followed_once_it_has(tmp_path: Path, whom: str, begins: str) -> None:
-    with shell() as terminal:
-        typed(terminal, tmp_path, TIDIES.format(whom=whom, begins=begins, asks=ASKS))
-        pid = pid_of(terminal)
+    with running(tmp_path, TIDIES.format(whom=whom, begins=begins, asks=ASKS)) as (terminal, pid):
         if not begins:
             terminal.type(b"\x1a")
         terminal.until("Stopped")
@@ -217,9 +218,7 @@ def test_ctrl_z_gives_the_shell_back_where_the_program_stands_still_already(tmp_
     program = (
         "import os, signal\nprint(f'pid {os.getpid()} begins')\nos.kill(os.getpid(), signal.SIGSTOP)\nprint('again')"
     )
-    with shell() as terminal:
-        typed(terminal, tmp_path, program)
-        pid = pid_of(terminal)
+    with running(tmp_path, program) as (terminal, pid):
         wait_for(lambda: state(pid) == "T")
         terminal.until("Stopped", terminal.type(b"\x1a"))
         before = terminal.type(b"fg\r")
@@ -227,9 +226,7 @@ def test_ctrl_z_gives_the_shell_back_where_the_program_stands_still_already(tmp_
 
 
 def test_sigterm_to_us_ends_the_program_and_we_end_as_it_did(tmp_path: Path) -> None:
-    with shell() as terminal:
-        typed(terminal, tmp_path, COUNTS)
-        pid = pid_of(terminal)
+    with running(tmp_path, COUNTS) as (terminal, pid):
         os.kill(ours(pid), signal.SIGTERM)
         assert "stopped by SIGTERM" in ended(terminal, 0)
         assert printed(terminal, "echo code $?")[-1] == "code 143"
@@ -239,9 +236,7 @@ def test_who_hangs_up_on_us_hangs_up_on_the_program(tmp_path: Path) -> None:
     hung_up = "import os, signal, sys, time\n"
     hung_up += "signal.signal(signal.SIGHUP, lambda *_: (open(sys.argv[1], 'w').close(), os._exit(0)))\n"
     hung_up += "print(f'pid {os.getpid()} begins')\nwhile True: time.sleep(0.01)\n"
-    with shell() as terminal:
-        typed(terminal, tmp_path, hung_up, tmp_path / "told")
-        pid = pid_of(terminal)
+    with running(tmp_path, hung_up, tmp_path / "told") as (terminal, pid):
         os.kill(ours(pid), signal.SIGHUP)
         wait_for((tmp_path / "told").exists)
         ended(terminal, 0)

@@ -34,14 +34,20 @@ def records_of(kind: Kind, rows: Iterable[Mapping[str, float]], first: int = 1) 
     return np.array(made, dtype=kind.dtype)
 
 
+def store(folder: Path, kind: Kind, rows: Iterable[Mapping[str, float]], rank: int = 0, pid: int | None = None) -> Path:
+    """A file of records; what is not told was not measured."""
+    writer = RecordWriter(folder, kind, rank, pid)
+    for body in rows_of(kind, rows):
+        writer.append(*body)
+    writer.close()
+    return writer.path
+
+
 def add(folder: Path, kind: Kind, rows: Iterable[Mapping[str, float]]) -> None:
     """Further records, after those of the training's own process if there are any."""
     paths = list(folder.glob(f"{kind.name}-*.rec"))
     if not paths:
-        writer = RecordWriter(folder, kind)
-        for body in rows_of(kind, rows):
-            writer.append(*body)
-        writer.close()
+        store(folder, kind, rows)
         return
     told = len(open_run(folder).records(kind))
     with paths[0].open("ab") as file:

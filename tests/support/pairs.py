@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from support.crafted import add, add_events, amend, train_on_cpu
-from whyidle.analyse.diff.difference import Difference, difference
+from whyidle.analyse.diff.difference import Difference
 from whyidle.analyse.diff.sides import side_of
 from whyidle.record.reader import Records
 from whyidle.record.run import update_run
@@ -121,4 +121,4 @@ def true_ms(fetch_ms: float = 10.0, compute_ms: float = 20.0) -> float:
 
 def compare(a: Path | list[Path], b: Path | list[Path], noise: float | None = None) -> Difference:
     sides = [side_of(name, [of] if isinstance(of, Path) else of) for name, of in (("A", a), ("B", b))]
-    return difference(sides[0], sides[1], noise)
+    return Difference(sides[0], sides[1], noise)

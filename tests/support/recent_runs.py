@@ -3,43 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from support.crafted import rows_of
-from whyidle.analyse.recent.reader import RecentReader
-from whyidle.analyse.recent.snapshot import Snapshot
+from support.crafted import store
+from whyidle.analyse.recent import RecentReader, Snapshot
 from whyidle.record.run import create_run, describe_process
-from whyidle.record.schema import (
-    BATCH,
-    DEVICE,
-    EVENT,
-    HOST,
-    PAUSE,
-    STEP,
-    EventKind,
-    Kind,
-    PauseKind,
-)
-from whyidle.record.segment import RecordWriter
+from whyidle.record.schema import BATCH, DEVICE, EVENT, HOST, PAUSE, STEP, EventKind, PauseKind
 
 MS = 1_000_000
 S = 1000 * MS
 START = 5000 * S
 ON_GPUS = {"device": {"kind": "cuda", "title": "NVIDIA Test", "count": 2, "uuids": ["GPU-a", "GPU-b"]}}
-Rows = Iterable[Mapping[str, float]]
-
-
-def store(folder: Path, kind: Kind, rows: Rows, rank: int = 0, pid: int | None = None) -> Path:
-    """A file of records; those that are not told were not measured."""
-    writer = RecordWriter(folder, kind, rank, pid)
-    for body in rows_of(kind, rows):
-        writer.append(*body)
-    writer.close()
-    return writer.path
 
 
 def steps(count: int, fetch_ms: Any = 5, step_ms: float = 20, per_epoch: int = 10**9, begin: int = START) -> list[dict]:
@@ -116,22 +93,18 @@ def ring(device: int, seconds: float, percent: float, begin: int = START) -> lis
     ]
 
 
-def states(device: int, seconds: int, begin: int = START, **more: Any) -> list[dict]:
-    """Once a second; of what is a pair, the first and what it rises by each second."""
+def states(device: int, seconds: float, begin: int = START, every_ns: int = S, **more: Any) -> list[dict]:
+    """Once a second; a pair is the first and what it rises by each time."""
     return [
-        {"t_ns": begin + n * S, "device": device}
+        {"t_ns": begin + n * every_ns, "device": device}
         | {name: value[0] + n * value[1] if isinstance(value, tuple) else value for name, value in more.items()}
-        for n in range(1, seconds + 1)
+        for n in range(1, int(seconds * S / every_ns) + 1)
     ]
 
 
 def looks(seconds: float, begin: int = START, **more: Any) -> list[dict]:
     """Of the host, five a second."""
-    return [
-        {"t_ns": begin + n * S // 5, "late_ns": 0, "cpus": 4000}
-        | {name: value[0] + n * value[1] if isinstance(value, tuple) else value for name, value in more.items()}
-        for n in range(1, int(seconds * 5) + 1)
-    ]
+    return states(0, seconds, begin, S // 5, **{"late_ns": 0, "cpus": 4000} | more)
 
 
 def training(folder: Path, seed: int, seconds: float = 30) -> Path:

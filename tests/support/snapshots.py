@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from whyidle.analyse.causes.finding import Evidence, Finding, Next
-from whyidle.analyse.recent.snapshot import DeviceView, HostView, RankView, Snapshot, WorkerView
+from whyidle.analyse.recent import DeviceView, HostView, RankView, Snapshot, WorkerView
 from whyidle.report import live
 
 NAN = math.nan

@@ -10,7 +10,7 @@ run of half the speed would not have been told.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, inf, log, sqrt
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,8 @@ from ..run.analysis import Analysis, lacking_of
 from ..run.metrics import METRICS
 from ..run.stall_breakdown import TOTAL
 from ..statistics import KNOWN_FREEDOM, PAIR_PRIOR, Z95, Estimate, students_t
-from .difference import EMULATED, Difference, difference, doubts_of, refuse_mixed
-from .sides import SAMPLE, STEP, Measured, Side, in_both, measured, side_of
-from .times import assumed_noise
+from .difference import EMULATED, Difference, doubts_of, refuse_mixed
+from .sides import SAMPLE, STEP, Measured, Side, assumed_noise, in_both, measured, side_of
 
 PASSED, FAILED, UNCLEAR, NOT_MEASURED = "passed", "failed", "unclear", "not measured"
 SEVERITIES = ("none", "minor", "major", "critical")
@@ -219,30 +218,29 @@ LIMITS: Mapping[str, tuple[str, str, Read]] = {
 def _regression(side: Side, asked: Asked, report: Mapping[str, Any] | None) -> LimitCheck:
     """Whether these runs lost more throughput than the limit against other ones, or against a saved report."""
     against = f"{asked.against[0]} and {len(asked.against) - 1} more" if asked.against[1:] else str(asked.against[0])
+    runs = [*side.runs]
+    if report is None:
+        other = side_of("A", asked.against)
+        if (itself := in_both(side, other)) is not None:
+            raise WhyidleError(f"--against names the checked run itself, {itself}. Name another run.")
+        refuse_mixed(other, side)
+        runs = [*other.runs, *side.runs]
+    few = [(str(run.folder), run.facts.window.count) for run in runs if _short(run.analysis, asked)]
+    if report is not None:
+        steps = _table(report, "window").get("steps")
+        few += [(against, steps)] if type(steps) is int and steps < asked.limits.get("min-steps", LEAST_STEPS) else []
+    for name, steps in few[:1] if "short" not in asked.allow else ():
+        why = f"{name} has {steps} step{'s' * (steps != 1)} after the warm-up, too few to compare"
+        return replace(_nothing(asked, why), allowed=False)
     if report is not None:
         return _against_report(side, report, against, asked)
-    other = side_of("A", asked.against)
-    if (itself := in_both(side, other)) is not None:
-        raise WhyidleError(f"--against names the checked run itself, {itself}. Name another run.")
-    refuse_mixed(other, side)
-    runs = (*other.runs, *side.runs)
-    few = [(str(run.folder), run.facts.window.count) for run in runs if _short(run.analysis, asked)]
-    return _too_few(few, asked) or against_runs(difference(other, side, asked.noise), against, asked)
+    return against_runs(Difference(other, side, asked.noise), against, asked)
 
 
-def _too_few(few: Sequence[tuple[str, int]], asked: Asked) -> LimitCheck | None:
-    """Why runs prove neither a loss nor that there is none: one of them has too few steps."""
-    if not few or "short" in asked.allow:
-        return None
-    name, steps = few[0]
-    why = f"{name} has {steps} step{'s' * (steps != 1)} after the warm-up, too few to compare"
-    return _nothing(asked, str(plain(why)), allowed=False)
-
-
-def _nothing(asked: Asked, why: str, *, allowed: bool | None = None) -> LimitCheck:
+def _nothing(asked: Asked, why: str) -> LimitCheck:
     """The check where there is nothing to hold against the limit."""
-    allowed = "missing" in asked.allow if allowed is None else allowed
-    return LimitCheck(REGRESSION, LOST, NOT_MEASURED, allowed, None, asked.limits[REGRESSION], True, "%", why)
+    missing, limit = "missing" in asked.allow, asked.limits[REGRESSION]
+    return LimitCheck(REGRESSION, LOST, NOT_MEASURED, missing, None, limit, True, "%", str(plain(why)))
 
 
 def lost_of(speedup: Estimate, usual: float, against: str, asked: Asked, notes: Sequence[str] = ()) -> LimitCheck:
@@ -297,12 +295,7 @@ def against_runs(found: Difference, against: str, asked: Asked) -> LimitCheck:
 def _against_report(side: Side, report: Mapping[str, Any], against: str, asked: Asked) -> LimitCheck:
     """The same against a saved report, which may be anyone's file, and tells its throughput alone."""
     run, window = _table(report, "run"), _table(report, "window")
-    device, steps, code = _table(run, "device"), window.get("steps"), run.get("exit_code")
-    few = [(str(each.folder), each.facts.window.count) for each in side.runs if _short(each.analysis, asked)]
-    if type(steps) is int and steps < asked.limits.get("min-steps", LEAST_STEPS):
-        few.append((against, steps))
-    if (nothing := _too_few(few, asked)) is not None:
-        return nothing
+    device, code = _table(run, "device"), run.get("exit_code")
     emulated = device.get("kind") == EMULATED, side.facts.device_kind == EMULATED
     if emulated[0] != emulated[1]:
         of_report, of_run = ("an emulated device" if each else "a real device" for each in emulated)
@@ -313,7 +306,7 @@ def _against_report(side: Side, report: Mapping[str, Any], against: str, asked: 
     before: Any = window.get("samples_per_s")
     now = side.rates
     if type(before) not in (int, float) or not 0 < before < MOST_SAMPLES_PER_S or not now:
-        return _nothing(asked, str(plain(f"against {against}: samples/s are not known for both")))
+        return _nothing(asked, f"against {against}: samples/s are not known for both")
     between = (assumed_noise(side.typical) if asked.noise is None else asked.noise) ** 2
     own = [run.scatter[SAMPLE][TOTAL] for run in side.runs if SAMPLE in run.scatter]
     # The report does not tell what its run scattered by: taken to be as much as this side's, or as the assumption.

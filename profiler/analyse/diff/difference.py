@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ...errors import WhyidleError
 from ...record.code import CODE
@@ -23,8 +24,7 @@ from ..run.window import measured_or
 from ..statistics import RUN_NOISE, Estimate, median_of_known
 from .lines import MovedLine, moved_lines
 from .settings import VARIES, WORD, Setting, environment_of, other_trainings, settings_of
-from .sides import STEP, Measured, Side
-from .times import Times, assumed_noise, times_of
+from .sides import STEP, Measured, Side, assumed_noise, times_of
 
 EMULATED = "emulated"
 LEAST_MOVED = 0.15
@@ -39,6 +39,80 @@ GONE = 0.5
 SETTING, ENVIRONMENT, COMMAND = "setting", "environment", "command"
 UNEXPLAINED, NONE = "unexplained", "none"
 MAY_BE_PART = ": the effect is unknown, and may be part of the reason."
+
+
+_Row = tuple[str, str, str, float, Callable[[Facts], float | None]]
+"""(name, unit, part, the least change worth a line, how it is read)"""
+
+
+def _of(metric: str, part: str, least: float, name: str | None = None, unit: str | None = None) -> _Row:
+    """A registered metric; `name`, `unit`: said otherwise where figures of two sides stand beside each other."""
+    found = METRICS[metric]
+    return name or found.label, found.unit if unit is None else unit, part, least, found.of
+
+
+def _link(facts: Facts) -> float | None:
+    link = None if facts.device_state is None else facts.device_state.link
+    return None if link is None else 100 * link.share
+
+
+_FIGURES: tuple[_Row, ...] = (
+    _of("worker_busy_pct", "input", 5.0),
+    _of("queue_ready_mean", "input", 0.25),
+    _of("make_ms_per_sample", "input", 0.0, "Preparing a sample"),
+    _of("read_pct", "input", 3.0, "Share of reading"),
+    _of("prep_pct", "input", 3.0, "Share of decoding and transforming"),
+    _of("collate_pct", "input", 3.0, "Share of collating"),
+    _of("run_queue_pct", "input", 3.0, "Workers waiting for a CPU"),
+    ("Read from storage", "kB/sample", "input", 0.5, lambda f: f.loader.storage_bytes_per_sample / 1e3),
+    (
+        "Hidden wait for data",
+        "ms/step",
+        "input",
+        0.1,
+        lambda f: f.parts.hidden_wait_ns / 1e6 / f.window.count if f.input_known else None,
+    ),
+    _of("utilisation_pct", "compute", 3.0),
+    _of("sm_active_pct", "compute", 3.0),
+    ("Clock while computing", "MHz", "compute", 20.0, lambda f: f.device_state.clock_mhz if f.device_state else None),
+    ("Link, share of its full bandwidth", "%", "copy", 5.0, _link),
+    _of("cpus_used", "host", 0.15, "CPUs this job uses", ""),
+    _of("foreign_cpus", "host", 0.15, "CPUs other programs use", ""),
+    _of("cpu_steal_pct", "host", 2.0, "CPU time taken by the hypervisor"),
+    _of("throttled_s", "host", 0.05, "Stopped by a CPU quota"),
+    _of("overhead_pct", "host", 0.5),
+)
+CONSEQUENCES = ("Utilisation", "Time in whyidle's hooks")
+"""Labels of figures that move because the time does, and are no reasons."""
+
+
+_LOADERS = ("planted", "pipeline", "feed")
+_FOLLOWS_FROM = {
+    **dict.fromkeys((*OF_LOADER, "start method of workers", "copies ahead"), _LOADERS),
+    "case": ("planted",),
+    "copies from": ("pin_memory", *_LOADERS),
+    "device kind": ("device",),
+    "CUDA": ("torch",),
+    "cuDNN": ("torch",),
+    "CPUs of the machine": ("host",),
+    "CPUs it may use": ("host",),
+}
+"""Setting → others, any of which it merely follows from if they were changed as well."""
+
+_CODE_OF = {
+    "compute": "the code of the model",
+    "input": "the code of the dataset",
+    "host": "the code of the training loop",
+}
+_ELSE = {
+    "compute": ("clocks and other processes of the device",),
+    "input": ("a cold page cache: run each side twice", "other programs on the CPUs"),
+    "copy": ("the link, and other devices on it", "what the training loop copies, and when"),
+    "sync": ("calls that wait for the device (`.item()`, `.cpu()`, printing) in the training loop",),
+    "host": ("other programs on the CPUs", "garbage collection"),
+    "boundary": ("how often the training validates and saves", "the loader of the validation"),
+}
+"""What to look at that is not recorded, by the part that moved."""
 
 
 @dataclass(frozen=True)
@@ -97,76 +171,203 @@ class Findings:
     """Those of both: (as found on A, as found on B)."""
 
 
-@dataclass(frozen=True)
 class Difference:
-    """B against A."""
-
-    a: Side
-    b: Side
-    times: Times
-    settings: tuple[Setting, ...]
-    """Those that changed, are known of one side only, or may differ."""
-    environment: tuple[Setting, ...]
-    """The same of what is not set."""
-    figures: tuple[MovedFigure, ...]
-    """Those that were measured on either side."""
-    findings: Findings
-    because: Because
-    notes: tuple[str, ...]
-    """What these runs cannot tell, and what is not alike, a sentence each."""
-    unlike: tuple[str, ...]
-    """Those of them that say what of the two sides is not alike."""
-    lines: tuple[MovedLine, ...] | None
-    """Lines of code that surely got slower or faster, the most first; `None` where a run has no stack samples."""
-    promise: FollowedAdvice | None
-    """An advice on A that B followed, and what came of it; `None` where none was seen to be."""
-    crowded: bool
-    """Whether other programs filled the CPUs meanwhile, so that intervals are wider."""
-
-    @property
-    def emulated(self) -> bool:
-        return self.a.facts.device_kind == EMULATED
-
-
-def difference(a: Side, b: Side, noise: float | None = None) -> Difference:
-    """Compare B with A. `noise`: standard deviation between runs of one setting, as a share, where the user knows it.
+    """B against A.
 
     Raises:
         WhyidleError: they cannot be compared.
     """
-    refuse_mixed(a, b)
-    settings, environment = settings_of(a, b), environment_of(a, b)
-    scenarios = _changed("scenario", settings)
-    if scenarios is not None:
-        raise WhyidleError(
-            f"A ran scenario {scenarios.a}, B ran scenario {scenarios.b}: their times per sample cannot be compared. "
-            "Name two runs of one scenario."
-        )
-    times = times_of(a, b, noise)
-    figures = tuple(_figures(a, b))
-    because = _because(times, settings, environment, figures)
-    of_a, of_b = ({found.cause: found for found in side.typical.analysis.findings} for side in (a, b))
-    most = max(assumed_noise(run) for run in (*a.runs, *b.runs))
-    unlike = tuple(_unlike(times, settings, environment))
-    return Difference(
-        a,
-        b,
-        times,
-        tuple(each for each in settings if each.worth_a_line),
-        tuple(each for each in environment if each.worth_a_line),
-        figures,
-        Findings(
+
+    def __init__(self, a: Side, b: Side, noise: float | None = None) -> None:
+        """`noise`: standard deviation between runs of one setting, as a share, where the user knows it."""
+        refuse_mixed(a, b)
+        self.a, self.b, self.noise = a, b, noise
+        self.runs = (*a.runs, *b.runs)
+        self._settings, self._environment = settings_of(a, b), environment_of(a, b)
+        self._code = next((each for each in self._environment if each.name == CODE), None)
+        scenarios = _changed("scenario", self._settings)
+        if scenarios is not None:
+            raise WhyidleError(
+                f"A ran scenario {scenarios.a}, B ran scenario {scenarios.b}: their times per sample cannot be "
+                "compared. Name two runs of one scenario."
+            )
+        self.settings = tuple(each for each in self._settings if each.worth_a_line)
+        """Those that changed, are known of one side only, or may differ."""
+        self.environment = tuple(each for each in self._environment if each.worth_a_line)
+        """The same of what is not set."""
+        self.times = times_of(a, b, noise)
+        self.figures = tuple(_figures(a, b))
+        """Those that were measured on either side."""
+        self._most_noise = max(assumed_noise(run) for run in self.runs)
+        """Standard deviation that runs are assumed to differ by at most."""
+        self.crowded = noise is None and self._most_noise > RUN_NOISE
+        """Whether other programs filled the CPUs meanwhile, so that intervals are wider."""
+        self.emulated = a.facts.device_kind == EMULATED
+
+    @property
+    def findings(self) -> Findings:
+        of_a, of_b = ({found.cause: found for found in side.typical.analysis.findings} for side in (self.a, self.b))
+        return Findings(
             tuple(found for cause, found in of_b.items() if cause not in of_a),
             tuple(found for cause, found in of_a.items() if cause not in of_b),
             tuple((of_a[cause], found) for cause, found in of_b.items() if cause in of_a),
-        ),
-        because,
-        (*unlike, *_notes(a, b, times, settings, environment, because, noise, most)),
-        unlike,
-        moved_lines(a, b, times.unit, noise),
-        _followed(a, b, settings, times),
-        noise is None and most > RUN_NOISE,
-    )
+        )
+
+    @cached_property
+    def lines(self) -> tuple[MovedLine, ...] | None:
+        """Lines of code that surely got slower or faster, the most first; `None` where a run has no stack samples."""
+        return moved_lines(self.a, self.b, self.times.unit, self.noise)
+
+    @cached_property
+    def because(self) -> Because:
+        times = self.times
+        if not times.significant:
+            return Because(NONE, None)
+        # The part that moved most in the direction of the whole, if it surely did and makes up much of it.
+        whole = times.terms[TOTAL].change.value
+        shares = {name: term.change.value / whole if whole else 0.0 for name, term in times.terms.items()}
+        moved = [name for name, term in times.terms.items() if name != TOTAL and term.significant]
+        part = max(moved, key=lambda name: shares[name], default=None)
+        if part is None or shares[part] < LEAST_OF_CHANGE:
+            return Because(UNEXPLAINED, None, look_at=("no part of the time changed by more than its noise",))
+        able, around = _able(self._settings, part), _able(self._environment, part)
+        if able:
+            # Another machine or torch can move it just as well.
+            both = (*able, *around)
+            return Because(SETTING, part, both, ("run again with only one of them changed",) if len(both) > 1 else ())
+        if around:
+            return Because(ENVIRONMENT, part, around, ("run both on the same machine, one after the other",))
+        told = [
+            f"{f.name}: {' → '.join('n/a' if v is None else f'{v:.3g}' for v in (f.a, f.b))} {f.unit}".rstrip()
+            for f in self.figures
+            if f.moved and f.part in (part, "host") and f.name not in CONSEQUENCES
+        ]
+        looks = (*told, *_ELSE.get(part, ()), *self._code_to_look_at(part))
+        code, words = self._changed_code, tuple(each for each in self._settings if each.name.startswith(WORD))
+        kind = COMMAND if words else CODE if code else UNEXPLAINED
+        return Because(kind, part, (*words, *code), looks)
+
+    @property
+    def _changed_code(self) -> tuple[Setting, ...]:
+        """The code, where it surely is another. It can move anything, so it is the last that is named."""
+        code = self._code
+        surely = code is not None and code.changed and not code.unseen and VARIES not in (code.a, code.b)
+        return (code,) if code is not None and surely else ()
+
+    def _code_to_look_at(self, part: str) -> tuple[str, ...]:
+        """What of the code to look at, unless it is known to be the same on both sides."""
+        code, what = self._code, _CODE_OF.get(part, "the code")
+        if code is None or None in (code.a, code.b):
+            return (f"{what}, which is not recorded",) if code is not None or part in _CODE_OF else ()
+        if not (code.unseen or self._changed_code):
+            return ()
+        a, b = (str(value).partition(" ")[0] for value in (code.a, code.b))
+        more = "" if (a, b) == (code.a, code.b) else "changes that are not recorded"
+        return (", and ".join(filter(None, (f"{what}: `git diff {a} {b}`" if a != b else f"{what} {a}", more))),)
+
+    @cached_property
+    def promise(self) -> FollowedAdvice | None:
+        """The first advice on A that B followed, and what came of it; `None` where none was seen to be, and where the
+        sides do not train the same thing."""
+        times = self.times
+        if not times.enough or other_trainings(self._settings) or _changed("batch_size", self._settings):
+            return None
+        of_loader = {each.name: each for each in self._settings if each.name in OF_LOADER}
+        by_settings = any(each.changed for each in of_loader.values())
+        left = {each.cause: each.share for each in self.b.typical.analysis.findings}
+        advised = ((each, change) for each in self.a.typical.analysis.findings for change in each.next)
+        for found, change in advised:
+            if change.speedup is None:
+                continue
+            if by_settings:
+                # B has all that was advised, and A had not.
+                known = [of_loader.get(name) for name in change.settings]
+                has = [
+                    each is not None and each.b == value
+                    for each, value in zip(known, change.settings.values(), strict=True)
+                ]
+                followed = all(has) and any(each is not None and each.changed for each in known)
+            else:
+                followed = not change.settings and left.get(found.cause, 0.0) <= GONE * found.share
+            if followed:
+                measured = Estimate(times.speedup.value, times.speedup.low, times.speedup.high)
+                return FollowedAdvice(found.cause or "", change, by_settings, measured, change.speedup.kept(measured))
+        return None
+
+    @property
+    def unlike(self) -> Iterator[str]:
+        """What of the two sides is not alike, a sentence each."""
+        if different := other_trainings(self._settings):
+            said = ", ".join(f"{each.name} ({each.a}, {each.b})" for each in different)
+            yield f"The two sides do not train the same thing: they differ in {said}. A difference in speed is no gain."
+        if (sizes := _changed("batch_size", self._settings)) is not None:
+            per = "step, since samples are not known" if self.times.unit == STEP else "sample"
+            yield f"The batch sizes differ ({sizes.a}, {sizes.b}): times are per {per}."
+        elif self.times.unit == STEP:
+            yield "How many samples the batches hold is not known for all runs: times are per step."
+        if (devices := _changed("device", self._environment)) is not None:
+            yield f"The devices differ: {devices.a}, and {devices.b}."
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What these runs cannot tell, and what is not alike, a sentence each; last what else may be the reason, where
+        one is named."""
+        return (*self.unlike, *self._limits(), *self._other_reasons())
+
+    def _limits(self) -> Iterator[str]:
+        every, most = (*self._settings, *self._environment), self._most_noise
+        if varies := [each.name for each in every if VARIES in (each.a, each.b)]:
+            said = ", ".join(varies)
+            yield f"Runs of one side differ in {said}: they are not repeats, so this explains nothing here."
+        if (code := self._code) is not None and code.unseen:
+            yield (
+                f"Both sides ran code of one revision ({code.a}, {code.b}), with changes that are not recorded: "
+                "their code may differ."
+            )
+        single = [side.name for side in (self.a, self.b) if len(side.runs) == 1]
+        if self.noise is not None:
+            yield (
+                f"Runs of one setting are assumed to differ by {100 * self.noise:.3g} % (standard deviation), as you "
+                "set."
+            )
+        elif len(single) == 2:
+            yield (
+                "One run of each side: the difference between runs of one setting was not measured, and is assumed to "
+                f"be {100 * most:.0f} % (standard deviation). Name several runs of each side to measure it."
+            )
+        elif single:
+            yield f"Side {single[0]} is one run: the difference between repeats is taken from the other side."
+        others = {side.name: max(measured_or(r.facts.foreign_cpus) for r in side.runs) for side in (self.a, self.b)}
+        if loads := [f"{used:.1f} CPUs beside {name}" for name, used in others.items() if used >= LEAST_FOREIGN_CPUS]:
+            yield f"Other programs used {' and '.join(loads)}: times include that, and scatter more."
+            if self.crowded:
+                yield (
+                    f"The CPUs were full meanwhile, so runs are assumed to differ by up to {100 * most:.0f} % and not "
+                    f"by {100 * RUN_NOISE:.0f} %: half of the others' share, in the time that the job needs CPUs. "
+                    "Record them again on a quiet machine."
+                )
+        if self.times.starts_weighed:
+            yield (
+                "The runs show different shares of epochs' beginnings. Each beginning that was seen stands for the "
+                "others, so a run's own rate differs a little."
+            )
+        for run in self.runs:
+            yield from doubts_of(run)
+        if any(run.ranks > 1 for run in self.runs):
+            yield (
+                "For a job of several ranks, times are those of all ranks together, figures those of the leading rank."
+            )
+
+    def _other_reasons(self) -> Iterator[str]:
+        if self.because.kind == SETTING:
+            # A word that is how a setting that is known was changed is no more than that setting.
+            known = [(str(x.a), str(x.b)) for x in self._settings if x.changed and not x.name.startswith(WORD)]
+            words = [x for x in self._settings if x.name.startswith(WORD) and (str(x.a), str(x.b)) not in known]
+            if words:
+                differ = ", ".join(f"{each.name} {each.a} → {each.b}" for each in words)
+                yield f"The command differs in more ({differ}){MAY_BE_PART}"
+        for code in self._changed_code if self.because.kind in (SETTING, ENVIRONMENT) else ():
+            yield f"The code differs too ({code.a} → {code.b}){MAY_BE_PART}"
 
 
 def refuse_mixed(a: Side, b: Side) -> None:
@@ -184,53 +385,19 @@ def refuse_mixed(a: Side, b: Side) -> None:
         )
 
 
+def doubts_of(run: Measured) -> Iterator[str]:
+    """Say what speaks against taking a run for its setting."""
+    if run.looked_at < LEAST_STEPS:
+        yield (
+            f"{run.folder} has {run.looked_at} step{'s' * (run.looked_at != 1)} after the warm-up, fewer than "
+            f"{LEAST_STEPS}: they prove little."
+        )
+    if run.lacking:
+        yield f"{run.folder}: {'; '.join(run.lacking)}. Its figures cover the recorded part."
+
+
 def _changed(name: str, settings: Sequence[Setting]) -> Setting | None:
     return next((each for each in settings if each.name == name and each.changed), None)
-
-
-_Row = tuple[str, str, str, float, Callable[[Facts], float | None]]
-"""(name, unit, part, the least change worth a line, how it is read)"""
-
-
-def _of(metric: str, part: str, least: float, name: str | None = None, unit: str | None = None) -> _Row:
-    """A registered metric; `name`, `unit`: said otherwise where figures of two sides stand beside each other."""
-    found = METRICS[metric]
-    return name or found.label, found.unit if unit is None else unit, part, least, found.of
-
-
-def _link(facts: Facts) -> float | None:
-    link = None if facts.device_state is None else facts.device_state.link
-    return None if link is None else 100 * link.share
-
-
-_FIGURES: tuple[_Row, ...] = (
-    _of("worker_busy_pct", "input", 5.0),
-    _of("queue_ready_mean", "input", 0.25),
-    _of("make_ms_per_sample", "input", 0.0, "Preparing a sample"),
-    _of("read_pct", "input", 3.0, "Share of reading"),
-    _of("prep_pct", "input", 3.0, "Share of decoding and transforming"),
-    _of("collate_pct", "input", 3.0, "Share of collating"),
-    _of("run_queue_pct", "input", 3.0, "Workers waiting for a CPU"),
-    ("Read from storage", "kB/sample", "input", 0.5, lambda f: f.loader.storage_bytes_per_sample / 1e3),
-    (
-        "Hidden wait for data",
-        "ms/step",
-        "input",
-        0.1,
-        lambda f: f.parts.hidden_wait_ns / 1e6 / f.window.count if f.input_known else None,
-    ),
-    _of("utilisation_pct", "compute", 3.0),
-    _of("sm_active_pct", "compute", 3.0),
-    ("Clock while computing", "MHz", "compute", 20.0, lambda f: f.device_state.clock_mhz if f.device_state else None),
-    ("Link, share of its full bandwidth", "%", "copy", 5.0, _link),
-    _of("cpus_used", "host", 0.15, "CPUs this job uses", ""),
-    _of("foreign_cpus", "host", 0.15, "CPUs other programs use", ""),
-    _of("cpu_steal_pct", "host", 2.0, "CPU time taken by the hypervisor"),
-    _of("throttled_s", "host", 0.05, "Stopped by a CPU quota"),
-    _of("overhead_pct", "host", 0.5),
-)
-CONSEQUENCES = ("Utilisation", "Time in whyidle's hooks")
-"""Labels of figures that move because the time does, and are no reasons."""
 
 
 def _figures(a: Side, b: Side) -> Iterator[MovedFigure]:
@@ -243,201 +410,8 @@ def _figures(a: Side, b: Side) -> Iterator[MovedFigure]:
             yield MovedFigure(name, unit, of_a, of_b, part, False)
 
 
-_LOADERS = ("planted", "pipeline", "feed")
-_FOLLOWS_FROM = {
-    "case": ("planted",),
-    "num_workers": _LOADERS,
-    "prefetch_factor": _LOADERS,
-    "pin_memory": _LOADERS,
-    "persistent_workers": _LOADERS,
-    "in_order": _LOADERS,
-    "start method of workers": _LOADERS,
-    "copies from": ("pin_memory", *_LOADERS),
-    "copies ahead": _LOADERS,
-    "device kind": ("device",),
-    "CUDA": ("torch",),
-    "cuDNN": ("torch",),
-    "CPUs of the machine": ("host",),
-    "CPUs it may use": ("host",),
-}
-"""Setting → others, any of which it merely follows from if they were changed as well."""
-
-_CODE_OF = {
-    "compute": "the code of the model",
-    "input": "the code of the dataset",
-    "host": "the code of the training loop",
-}
-_ELSE = {
-    "compute": ("clocks and other processes of the device",),
-    "input": ("a cold page cache: run each side twice", "other programs on the CPUs"),
-    "copy": ("the link, and other devices on it", "what the training loop copies, and when"),
-    "sync": ("calls that wait for the device (`.item()`, `.cpu()`, printing) in the training loop",),
-    "host": ("other programs on the CPUs", "garbage collection"),
-    "boundary": ("how often the training validates and saves", "the loader of the validation"),
-}
-"""What to look at that is not recorded, by the part that moved."""
-
-
-def _because(
-    times: Times, settings: Sequence[Setting], environment: Sequence[Setting], figures: Sequence[MovedFigure]
-) -> Because:
-    if not times.significant:
-        return Because(NONE, None)
-    # The part that moved most in the direction of the whole, if it surely did and makes up much of it.
-    whole = times.terms[TOTAL].change.value
-    shares = {name: term.change.value / whole if whole else 0.0 for name, term in times.terms.items()}
-    moved = [name for name, term in times.terms.items() if name != TOTAL and term.significant]
-    part = max(moved, key=lambda name: shares[name], default=None)
-    if part is None or shares[part] < LEAST_OF_CHANGE:
-        return Because(UNEXPLAINED, None, look_at=("no part of the time changed by more than its noise",))
-    able, around = _able(settings, part), _able(environment, part)
-    if able:
-        # Another machine or torch can move it just as well.
-        both = (*able, *around)
-        return Because(SETTING, part, both, ("run again with only one of them changed",) if len(both) > 1 else ())
-    if around:
-        return Because(ENVIRONMENT, part, around, ("run both on the same machine, one after the other",))
-    told = [
-        f"{f.name}: {' → '.join('n/a' if v is None else f'{v:.3g}' for v in (f.a, f.b))} {f.unit}".rstrip()
-        for f in figures
-        if f.moved and f.part in (part, "host") and f.name not in CONSEQUENCES
-    ]
-    looks = (*told, *_ELSE.get(part, ()), *_code_to_look_at(part, environment))
-    code, words = _changed_code(environment), tuple(each for each in settings if each.name.startswith(WORD))
-    kind = COMMAND if words else CODE if code else UNEXPLAINED
-    return Because(kind, part, (*words, *code), looks)
-
-
 def _able(settings: Sequence[Setting], part: str) -> tuple[Setting, ...]:
     """Changed settings that can move the part, without those that merely follow from another of them."""
     able = [each for each in settings if each.changed and part in each.explains and VARIES not in (each.a, each.b)]
     names = {each.name for each in able}
     return tuple(each for each in able if not names & set(_FOLLOWS_FROM.get(each.name, ())))
-
-
-def _changed_code(environment: Sequence[Setting]) -> tuple[Setting, ...]:
-    """The code, where it surely is another. It can move anything, so it is the last that is named."""
-    code = _changed(CODE, environment)
-    return () if code is None or code.unseen or VARIES in (code.a, code.b) else (code,)
-
-
-def _code_to_look_at(part: str, environment: Sequence[Setting]) -> tuple[str, ...]:
-    """What of the code to look at, unless it is known to be the same on both sides."""
-    code = next((each for each in environment if each.name == CODE), None)
-    what = _CODE_OF.get(part, "the code")
-    if code is None or None in (code.a, code.b):
-        return (f"{what}, which is not recorded",) if code is not None or part in _CODE_OF else ()
-    if not (code.unseen or _changed_code(environment)):
-        return ()
-    a, b = (str(value).partition(" ")[0] for value in (code.a, code.b))
-    more = "" if (a, b) == (code.a, code.b) else "changes that are not recorded"
-    return (", and ".join(filter(None, (f"{what}: `git diff {a} {b}`" if a != b else f"{what} {a}", more))),)
-
-
-def _followed(a: Side, b: Side, settings: Sequence[Setting], times: Times) -> FollowedAdvice | None:
-    """The first advice that was followed; `None` without one, and where the sides do not train the same thing."""
-    if not times.enough or other_trainings(settings) or _changed("batch_size", settings):
-        return None
-    of_loader = {each.name: each for each in settings if each.name in OF_LOADER}
-    by_settings = any(each.changed for each in of_loader.values())
-    left = {each.cause: each.share for each in b.typical.analysis.findings}
-    for found, change in ((each, change) for each in a.typical.analysis.findings for change in each.next):
-        if change.speedup is None:
-            continue
-        if by_settings:
-            # B has all that was advised, and A had not.
-            known = [of_loader.get(name) for name in change.settings]
-            has = [
-                each is not None and each.b == value
-                for each, value in zip(known, change.settings.values(), strict=True)
-            ]
-            followed = all(has) and any(each is not None and each.changed for each in known)
-        else:
-            followed = not change.settings and left.get(found.cause, 0.0) <= GONE * found.share
-        if followed:
-            measured = Estimate(times.speedup.value, times.speedup.low, times.speedup.high)
-            return FollowedAdvice(found.cause or "", change, by_settings, measured, change.speedup.kept(measured))
-    return None
-
-
-def doubts_of(run: Measured) -> Iterator[str]:
-    """Say what speaks against taking a run for its setting."""
-    if run.looked_at < LEAST_STEPS:
-        yield (
-            f"{run.folder} has {run.looked_at} step{'s' * (run.looked_at != 1)} after the warm-up, fewer than "
-            f"{LEAST_STEPS}: they prove little."
-        )
-    if run.lacking:
-        yield f"{run.folder}: {'; '.join(run.lacking)}. Its figures cover the recorded part."
-
-
-def _unlike(times: Times, settings: Sequence[Setting], environment: Sequence[Setting]) -> Iterator[str]:
-    if different := other_trainings(settings):
-        said = ", ".join(f"{each.name} ({each.a}, {each.b})" for each in different)
-        yield f"The two sides do not train the same thing: they differ in {said}. A difference in speed is no gain."
-    if (sizes := _changed("batch_size", settings)) is not None:
-        per = "step, since samples are not known" if times.unit == STEP else "sample"
-        yield f"The batch sizes differ ({sizes.a}, {sizes.b}): times are per {per}."
-    elif times.unit == STEP:
-        yield "How many samples the batches hold is not known for all runs: times are per step."
-    if (devices := _changed("device", environment)) is not None:
-        yield f"The devices differ: {devices.a}, and {devices.b}."
-
-
-def _notes(
-    a: Side,
-    b: Side,
-    times: Times,
-    settings: Sequence[Setting],
-    environment: Sequence[Setting],
-    because: Because,
-    noise: float | None,
-    most: float,
-) -> Iterator[str]:
-    """Say what these runs cannot tell; last what else may be the reason, where one is named. `most`: standard deviation
-    that runs are assumed to differ by at most."""
-    if varies := [each.name for each in (*settings, *environment) if VARIES in (each.a, each.b)]:
-        yield f"Runs of one side differ in {', '.join(varies)}: they are not repeats, so this explains nothing here."
-    for code in environment:
-        if code.unseen:
-            yield (
-                f"Both sides ran code of one revision ({code.a}, {code.b}), with changes that are not recorded: "
-                "their code may differ."
-            )
-    single = [side.name for side in (a, b) if len(side.runs) == 1]
-    if noise is not None:
-        yield f"Runs of one setting are assumed to differ by {100 * noise:.3g} % (standard deviation), as you set."
-    elif len(single) == 2:
-        yield (
-            "One run of each side: the difference between runs of one setting was not measured, and is assumed to "
-            f"be {100 * most:.0f} % (standard deviation). Name several runs of each side to measure it."
-        )
-    elif single:
-        yield f"Side {single[0]} is one run: the difference between repeats is taken from the other side."
-    others = {side.name: max(measured_or(run.facts.foreign_cpus) for run in side.runs) for side in (a, b)}
-    if loads := [f"{used:.1f} CPUs beside {name}" for name, used in others.items() if used >= LEAST_FOREIGN_CPUS]:
-        yield f"Other programs used {' and '.join(loads)}: times include that, and scatter more."
-        if noise is None and most > RUN_NOISE:
-            yield (
-                f"The CPUs were full meanwhile, so runs are assumed to differ by up to {100 * most:.0f} % and not by "
-                f"{100 * RUN_NOISE:.0f} %: half of the others' share, in the time that the job needs CPUs. Record them "
-                "again on a quiet machine."
-            )
-    if times.starts_weighed:
-        yield (
-            "The runs show different shares of epochs' beginnings. Each beginning that was seen stands for the others, "
-            "so a run's own rate differs a little."
-        )
-    for run in (*a.runs, *b.runs):
-        yield from doubts_of(run)
-    if any(run.ranks > 1 for run in (*a.runs, *b.runs)):
-        yield "For a job of several ranks, times are those of all ranks together, figures those of the leading rank."
-    if because.kind == SETTING:
-        # A word that is how a setting that is known was changed is no more than that setting.
-        known = [(str(x.a), str(x.b)) for x in settings if x.changed and not x.name.startswith(WORD)]
-        words = [x for x in settings if x.name.startswith(WORD) and (str(x.a), str(x.b)) not in known]
-        if words:
-            differ = ", ".join(f"{each.name} {each.a} → {each.b}" for each in words)
-            yield f"The command differs in more ({differ}){MAY_BE_PART}"
-    for code in _changed_code(environment) if because.kind in (SETTING, ENVIRONMENT) else ():
-        yield f"The code differs too ({code.a} → {code.b}){MAY_BE_PART}"

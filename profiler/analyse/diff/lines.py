@@ -23,8 +23,7 @@ from ..run.analysis import parts_of
 from ..statistics import OUTSIDE, Estimate, students_t
 from ..where.looks import looks_at
 from ..where.places import place_of
-from .sides import Measured, Side, Values
-from .times import LEAST_PART_CHANGE, assumed_noise, time_per_unit
+from .sides import LEAST_PART_CHANGE, Measured, Side, Values, assumed_noise, time_per_unit
 
 MOST_LINES = 5
 LEAST_LOOKS = 5

@@ -20,8 +20,7 @@ from pathlib import Path
 from ...analyse.attached.attached import is_attached
 from ...analyse.cells.comparison import rate_of
 from ...analyse.ranks import figures as ranks_figures
-from ...analyse.recent.reader import RecentReader
-from ...analyse.recent.snapshot import Snapshot
+from ...analyse.recent import RecentReader, Snapshot
 from ...analyse.run.analysis import Analysis, analyse
 from ...analyse.run.metrics import METRICS
 from ...analyse.run.stall_breakdown import PARTS

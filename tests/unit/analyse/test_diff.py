@@ -1,4 +1,5 @@
-"""Differences between runs whose true times are known, and what was advised and followed."""
+"""Differences between runs whose true times are known: their reasons, what was advised and followed, what two runs
+differ by anyway, and lines of code that took more or less of the time."""
 
 from __future__ import annotations
 
@@ -8,25 +9,34 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.crafted import add, amend, facts_of_run
 from support.jobs import Rank, record
-from support.pairs import SOME, compare, crowded, noisy, true_ms
+from support.pairs import SOME, ahead, compare, crowded, noisy, true_ms
+from support.planted_runs import until
+from support.planted_stacks import DECODING, FETCHING, FORWARD, MAIN, OPENING, WAITING, WORKER, look
 from support.rendered import rendered
 from whyidle.analyse.causes.finding import Finding, Next
-from whyidle.analyse.diff.difference import Difference, difference
-from whyidle.analyse.diff.sides import Side, side_of
+from whyidle.analyse.diff.difference import Difference
+from whyidle.analyse.diff.lines import MOST_LINES, MovedLine
+from whyidle.analyse.diff.sides import Side, assumed_noise, scatter_of, side_of
 from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
 from whyidle.analyse.speedup import Speedup
+from whyidle.analyse.statistics import RUN_NOISE
 from whyidle.errors import WhyidleError
 from whyidle.record.comparison import CellRecord, write_comparison
+from whyidle.record.reader import Records
 from whyidle.record.run import SampledDevice, create_run, note_devices, open_run, sampled_devices, update_run
+from whyidle.record.schema import BATCH, NOT_MEASURED, StepFlag
+from whyidle.record.stacks import Call, CallStack
 from whyidle.report.contract import run as run_json
 from whyidle.report.contract.encode import builtins
 from whyidle.report.documents.diff import diff_document, headline, moved
-from whyidle.scenarios.planted import MS, Step, train
+from whyidle.scenarios.planted import MS, START, Step, train
 
 ONE, OTHER = "1" * 40, "2" * 40
 FEW: dict[str, Any] = {"workers": 1, "fetch_ms": 15}
@@ -268,7 +278,7 @@ def compared(
 ) -> Difference:
     a = noisy(folder / "a", SOME(1), workers=workers[0], fetch_ms=15, samples=samples[0], flags=flags[0], steps=steps)
     b = noisy(folder / "b", SOME(2), workers=workers[1], fetch_ms=2, samples=samples[1], flags=flags[1], steps=steps)
-    return difference(said(side_of("A", [a]), *of_a), said(side_of("B", [b]), *of_b))
+    return Difference(said(side_of("A", [a]), *of_a), said(side_of("B", [b]), *of_b))
 
 
 def few(change: Next, share: float = 0.4) -> Finding:
@@ -359,3 +369,231 @@ def test_stand_in_data_and_emulation_are_told_of_the_side_that_has_them(tmp_path
     assert "STAND-IN DATA on both sides" in text
     update_run(tmp_path / "a", {"dataset": {"stand_in": None}})
     assert "STAND-IN DATA on side B" in rendered(diff_document(compare(tmp_path / "a", tmp_path / "b")))
+
+
+def test_two_runs_of_one_setting_are_rarely_called_different(tmp_path: Path) -> None:
+    """40 pairs whose speeds differ by 2 % (standard deviation) for no reason, as on an ordinary machine."""
+    rng = SOME(7)
+    runs = [noisy(tmp_path / str(n), rng, steps=120, run_noise=0.02, step_noise=0.3) for n in range(80)]
+    sides = [side_of("A", [run]) for run in runs]
+    found = [Difference(a, b) for a, b in zip(sides[::2], sides[1::2], strict=True)]
+    wrong = sum(each.times.significant for each in found)
+    wrong_parts = sum(any(each.times.terms[part].significant for part in PARTS) for each in found)
+    assert wrong <= 0.1 * len(found)
+    assert wrong_parts <= 0.1 * len(found)
+
+
+def test_steps_that_follow_each_other_widen_the_interval(tmp_path: Path) -> None:
+    """What blocks say a run scatters by is what runs do scatter by; steps taken one by one would say a third."""
+    rng = SOME(3)
+    totals, told = [], []
+    for number in range(40):
+        folder = noisy(tmp_path / str(number), rng, steps=320, run_noise=0.0, step_noise=0.2, follow=0.9)
+        facts = facts_of_run(folder)
+        totals.append(facts.parts.wall_ns / facts.samples)
+        told.append(scatter_of(facts)["sample"][TOTAL])
+    true = float(np.std(totals, ddof=1) / np.mean(totals))
+    said = float(np.sqrt(np.mean(told)))
+    by_step = 0.2 / np.sqrt(320)
+    assert by_step < 0.5 * true
+    assert true / 1.6 < said < true * 1.6
+
+
+def scatter(folder: Path) -> float:
+    """What its own steps say a run's time may be off by, as a share; NaN where they say nothing."""
+    (run,) = side_of("A", [folder]).runs
+    return float(np.sqrt(run.scatter["sample"][TOTAL])) if run.scatter else float("nan")
+
+
+@pytest.mark.parametrize(("read_every", "pause_ms"), [(1, 0), (10, 0), (1000, 0), (1000, 200)])
+def test_a_host_that_runs_ahead_is_no_scatter(tmp_path: Path, read_every: int, pause_ms: float) -> None:
+    """Every step takes as long; the host is up to ten, or sixty, of them ahead of the device."""
+    for name, compute_ms in (("a", 10), ("b", 13)):
+        how = {"compute_ms": compute_ms, "read_every": read_every, "pause_ms": pause_ms}
+        ahead(tmp_path / name, SOME(1), run_noise=0, step_noise=0, **how)
+        assert scatter(tmp_path / name) < 0.002
+    assert compare(tmp_path / "a", tmp_path / "b").times.significant
+
+
+def test_blocks_are_cut_where_the_device_told_when_it_was_done(tmp_path: Path) -> None:
+    run = ahead(tmp_path / "a", SOME(1), run_noise=0, step_noise=0, read_every=1000)
+
+    def forget(steps: Records) -> None:
+        most = (steps["step"] % 20 > 4) & (steps["step"] % 60 < 59)
+        for name in ("device_begin_ns", "device_end_ns"):
+            steps[name][most] = NOT_MEASURED
+        steps["flags"][most] |= StepFlag.MARKS_DROPPED
+
+    amend(run, forget)
+    assert scatter(run) < 0.01
+
+
+def test_steps_that_were_let_pass_count_in_the_block_that_holds_their_time(tmp_path: Path) -> None:
+    run = noisy(tmp_path / "a", SOME(1), run_noise=0, step_noise=0)
+
+    def thin(steps: Records) -> None:
+        """Three more before each, in the time of three."""
+        lasted = int(steps["step_end_ns"][0] - steps["fetch_begin_ns"][0])
+        for name in ("fetch_begin_ns", "fetch_end_ns", "forward_begin_ns", "optimizer_end_ns", "step_end_ns"):
+            steps[name] += 3 * lasted * np.arange(len(steps))
+        steps["skipped"][1:], steps["skipped_samples"][1:] = 3, 24
+
+    amend(run, thin)
+    assert scatter(run) < 1e-6
+
+
+def test_of_runs_of_a_few_steps_nothing_is_claimed(tmp_path: Path) -> None:
+    a = noisy(tmp_path / "a", SOME(1), workers=1, fetch_ms=60, steps=20)
+    b = noisy(tmp_path / "b", SOME(2), workers=4, fetch_ms=2)
+    found = compare(a, b)
+    assert found.times.speedup.low > 1
+    assert not found.times.significant
+    assert not any(term.significant for term in found.times.terms.values())
+    assert (found.because.kind, found.because.by) == ("none", ())
+    assert headline(found).startswith("Too short to judge: B was 3")
+    assert "but one has only 19 steps after the warm-up" in headline(found)
+
+
+def test_runs_that_agree_narrow_the_interval_and_runs_that_do_not_widen_it(tmp_path: Path) -> None:
+    quiet = [noisy(tmp_path / f"q{n}", SOME(n), run_noise=0.002, step_noise=0.02) for n in range(6)]
+    loud = [noisy(tmp_path / f"l{n}", SOME(n), run_noise=0.15, step_noise=0.02) for n in range(6)]
+
+    def reach(found: Difference) -> float:
+        return found.times.speedup.high / found.times.speedup.low
+
+    one = reach(compare(quiet[0], quiet[1]))
+    assert reach(compare(quiet[:3], quiet[3:])) < 0.97 * one
+    assert reach(compare(loud[:3], loud[3:])) > 1.1 * one
+    assert reach(compare(quiet[0], quiet[1], noise=0.005)) < 0.97 * one
+    assert not any("One run of each side" in note for note in compare(quiet[:3], quiet[3:]).notes)
+
+
+@pytest.mark.parametrize(("busy_pct", "crowded_"), [(20.0, False), (100.0, True)])
+def test_programs_that_filled_the_cpus_widen_the_interval(tmp_path: Path, busy_pct: float, crowded_: bool) -> None:
+    """Others use 2 of 2 CPUs meanwhile: what two runs differ by then proves little."""
+    a, b = (
+        crowded(tmp_path / name, SOME(number), busy_pct=busy_pct, compute_ms=20 + 10 * number)
+        for number, name in enumerate("ab")
+    )
+    found = compare(a, b)
+    assert found.times.significant != crowded_
+    assert bool(found.crowded) == crowded_
+    assert any("CPUs were full" in note for note in found.notes) == crowded_
+
+
+def test_programs_on_the_cpus_hold_up_only_what_needs_a_cpu(tmp_path: Path) -> None:
+    """A training that sleeps is as fast beside them; makers that sleep are too, and makers that compute are not."""
+
+    def noise(name: str, running: float | None, **makers: float) -> float:
+        run = crowded(tmp_path / name, SOME(1), running=running, workers=1 if makers else 0, fetch_ms=25)
+        if makers:
+            cost = {what: round(share * 45 * MS) for what, share in makers.items()}
+            begins = [START + number * 50 * MS for number in range(200)]
+            rows = [{"step": n, "worker": 0, "samples": 8, "begin_ns": t} for n, t in enumerate(begins)]
+            add(run, BATCH, [row | {"end_ns": row["begin_ns"] + 45 * MS} | cost for row in rows])
+        (side,) = side_of("A", [run]).runs
+        return assumed_noise(side)
+
+    full = noise("unknown", None)
+    assert full > 0.4
+    assert noise("busy", 1.0) == pytest.approx(full)
+    assert noise("half", 0.5) == pytest.approx(full / 2, rel=0.1)
+    assert noise("asleep", 0.02) == RUN_NOISE
+    asleep = noise("makers asleep", 0.02, cpu_ns=0.05, run_queue_ns=0.05)
+    assert noise("makers computing", 0.02, cpu_ns=0.5, run_queue_ns=0.4) > 3 * asleep
+    assert noise("makers queued, or not", 0.02, cpu_ns=0.05) > 3 * asleep
+
+
+LOG = Call("log", "/home/me/logs.py", 8, "writer.write(json.dumps(history))")
+LOGGING: CallStack = (MAIN, LOG)
+EVERY = 10 * MS
+"""Between two looks: a step of 35 ms is seen three or four times."""
+
+
+def looked(run: Path, seed: int, shares: Sequence[tuple[CallStack, float]], process: int | None = None) -> Path:
+    """Each look saw one of these stacks, by chance."""
+    random = SOME(seed)
+    which = random.choice(len(shares), 10_000, p=np.array([share for _, share in shares]))
+    return look(run, range(START, until(run), EVERY), lambda number, _: shares[which[number]][0], process)
+
+
+def trained(tmp_path: Path, name: str, seed: int, shares: Sequence[tuple[CallStack, float]], **how: float) -> Path:
+    return looked(noisy(tmp_path / name, SOME(seed), run_noise=0.0, **how), seed, shares)
+
+
+def moved_lines(a: Path | list[Path], b: Path | list[Path]) -> tuple[MovedLine, ...]:
+    lines = compare(a, b).lines
+    assert lines is not None
+    return lines
+
+
+def test_a_line_that_got_slower_is_named_with_its_time(tmp_path: Path) -> None:
+    a = trained(tmp_path, "a", 1, [(FETCHING, 0.3), (FORWARD, 0.6), (LOGGING, 0.1)])
+    b = trained(tmp_path, "b", 2, [(FETCHING, 0.3), (FORWARD, 0.3), (LOGGING, 0.4)], compute_ms=20.0)
+    named = {line.call.text: line for line in moved_lines(a, b)}
+    slower = named["writer.write(json.dumps(history))"]
+    # 8 samples in 35 ms: 4375 µs a sample, of which it took a tenth, then four.
+    assert slower.whose == "training"
+    assert slower.a.low < 437.5 < slower.a.high
+    assert slower.b.low < 1750 < slower.b.high
+    assert slower.change.value == pytest.approx(slower.b.value - slower.a.value)
+    assert slower.change.low > 0
+    assert named["loss = model(images, labels)"].change.high < 0
+    assert "for images, labels in loader:" not in named
+
+
+def test_lines_of_workers_count_for_all_workers_together(tmp_path: Path) -> None:
+    sides = []
+    for name, seed, opening in (("a", 1, 0.2), ("b", 2, 0.7)):
+        run = trained(tmp_path, name, seed, [(FETCHING, 1.0)], workers=2)
+        for worker in range(2):
+            stacks = [(OPENING, opening), (DECODING, 0.8 - opening), (WAITING, 0.2)]
+            looked(run, 10 * seed + worker, stacks, WORKER + worker)
+        sides.append(run)
+    named = {line.call.line: line for line in moved_lines(sides[0], sides[1])}
+    assert set(named) == {27, 29}
+    assert {line.whose for line in named.values()} == {"workers"}
+    assert named[27].a.low < 2 * 4375 * 0.2 < named[27].a.high
+    assert named[27].b.low < 2 * 4375 * 0.7 < named[27].b.high
+
+
+def test_a_line_is_the_same_where_its_number_and_its_folder_moved(tmp_path: Path) -> None:
+    elsewhere = replace(LOG, file="/tmp/copy/logs.py", line=31)
+    a = trained(tmp_path, "a", 1, [(FORWARD, 0.9), (LOGGING, 0.1)])
+    b = trained(tmp_path, "b", 2, [(FORWARD, 0.6), ((MAIN, elsewhere), 0.4)])
+    lines = {line.call: line for line in moved_lines(a, b)}
+    assert lines[elsewhere].a.value > 0
+    assert LOG not in lines
+
+
+def test_one_long_call_that_many_looks_saw_and_a_change_too_small_for_a_word_are_no_proof(tmp_path: Path) -> None:
+    a = trained(tmp_path, "a", 1, [(FORWARD, 0.995), (LOGGING, 0.005)])
+    assert moved_lines(a, trained(tmp_path, "b", 2, [(FORWARD, 0.997), (LOGGING, 0.003)])) == ()
+    once = noisy(tmp_path / "once", SOME(2), run_noise=0.0)
+    stop = range(START + 2000 * MS, START + 2500 * MS)
+    look(once, range(START, until(once), EVERY), lambda _, at: LOGGING if at in stop else FORWARD)
+    assert moved_lines(trained(tmp_path, "c", 1, [(FORWARD, 1.0)]), once) == ()
+
+
+def test_at_most_five_are_named_the_most_first(tmp_path: Path) -> None:
+    calls = [(MAIN, Call(f"f{n}", "/home/me/many.py", n, f"step_{n}()")) for n in range(8)]
+    a = trained(tmp_path, "a", 1, [(call, 1 / 8) for call in calls])
+    b = trained(tmp_path, "b", 2, [(FORWARD, 1.0)])
+    lines = moved_lines(a, b)
+    assert len(lines) == MOST_LINES
+    sizes = [abs(line.change.value) for line in lines]
+    assert sizes == sorted(sizes, reverse=True)
+    assert lines[0].call.text == "loss = model(images, labels)"
+
+
+def test_repeats_that_differ_among_themselves_prove_less(tmp_path: Path) -> None:
+    def side(name: str, *shares: float) -> list[Path]:
+        return [trained(tmp_path, f"{name}{n}", n, [(FORWARD, 1 - s), (LOGGING, s)]) for n, s in enumerate(shares)]
+
+    assert moved_lines(side("a", 0.1, 0.12, 0.11), side("b", 0.3, 0.32, 0.31))
+    assert moved_lines(side("c", 0.05, 0.5, 0.05), side("d", 0.1, 0.6, 0.3)) == ()
+
+
+def test_without_looks_on_one_side_nothing_is_known(tmp_path: Path) -> None:
+    a = trained(tmp_path, "a", 1, [(FORWARD, 1.0)])
+    assert compare(a, noisy(tmp_path / "b", SOME(2))).lines is None

@@ -15,7 +15,7 @@ from support.crafted import evidence, facts_of_run
 from support.jobs import SECOND, START, Job, Rank, analysed, late_ms, record, said
 from whyidle.analyse.ranks.job import samples_within
 from whyidle.analyse.ranks.membership import ranks_of
-from whyidle.analyse.recent.reader import RecentReader
+from whyidle.analyse.recent import RecentReader
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.errors import RecordError
 from whyidle.record.reader import RecordFile

@@ -35,10 +35,9 @@ from support.recent_runs import (
     store,
     training,
 )
+from whyidle.analyse import recent
 from whyidle.analyse.ranks import figures as of_job
-from whyidle.analyse.recent import reader
-from whyidle.analyse.recent.reader import ONCE_TOLD, RECENT_NS, RecentReader, per_second, rate_since
-from whyidle.analyse.recent.snapshot import Series
+from whyidle.analyse.recent import ONCE_TOLD, RECENT_NS, RecentReader, Series, per_second, rate_since
 from whyidle.analyse.run.analysis import analyse
 from whyidle.capture.active import recorded as recording
 from whyidle.devices.clock import VirtualClock
@@ -456,7 +455,7 @@ def test_of_very_many_ranks_some_from_all_over_the_job_are_analysed(
     folder = recorded(tmp_path / "run", step=steps(400, 5))
     for number in range(1, 5):
         store(folder, STEP, steps(400, 5), number, os.getpid() + 10_000_000 * number)
-    monkeypatch.setattr(reader, "MOST_RANKS", 2)
+    monkeypatch.setattr(recent, "MOST_RANKS", 2)
     view = at(folder, 10)
     assert (view.ranks, [each.rank for each in view.rank_views]) == (5, [0, 3])
     assert "on 2 of 5 ranks" in live.line(view)

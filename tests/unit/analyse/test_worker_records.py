@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.crafted import add, add_events, analysis_of_run, records_of
 from support.rendered import rendered
 from support.snapshots import running, text
-from whyidle.analyse.recent.reader import RecentReader
+from whyidle.analyse.recent import RecentReader
 from whyidle.analyse.run.loader_stats import (
     WAITING,
     WAITING_FOR_CPU,

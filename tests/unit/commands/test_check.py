@@ -1,26 +1,150 @@
-"""Limits that a run is held to; runs that did not end, or lack a rank, pass none of them."""
+"""Limits that a run is held to, and runs that it is checked against; runs that did not end, or lack a rank, pass none.
+Checks as JUnit, annotations and Markdown."""
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+from rich.console import Console
 
 import support.recent_runs as recent_runs
 from support.checks import check, told
 from support.crafted import amend
 from support.jobs import Rank, record
-from support.pairs import SOME, noisy
+from support.pairs import SOME, crowded, noisy
+from whyidle.analyse.diff.check import Asked, LimitCheck, against_runs, lost_of
+from whyidle.analyse.diff.difference import Difference
+from whyidle.analyse.diff.sides import Side, side_of
 from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.statistics import Estimate
 from whyidle.commands.main import main
 from whyidle.record.files import read_json, write_json
 from whyidle.record.run import Run, create_run, open_run, update_run
 from whyidle.report.contract import run as contract
+from whyidle.report.documents.checks import check_document
+from whyidle.report.export.ci import junit_xml, workflow_commands
+from whyidle.report.render import markdown, print_document
 from whyidle.scenarios.planted import MS
 from whyidle.terminal.console import json_text
 
 pytestmark = pytest.mark.usefixtures("own_folder")
+
+
+MADE: dict[str, dict[str, Any]] = {
+    **{"base": {}, "other": {}, "failed": {"ended": {"status": "failed", "exit_code": 3}}, "short": {"steps": 20}},
+    **{"slower": {"compute_ms": 40}, "little": {"compute_ms": 21}, "faster": {"compute_ms": 5}},
+    **{f"base{number}": {} for number in range(3)},
+    **{f"slow{number}": {"compute_ms": 22.5} for number in range(3)},
+    **{name: {"workers": 0, "fetch_ms": fetch_ms} for name, fetch_ms in (("waits", 30), ("waits-not", 0.1))},
+    "unknown": {"steps": 20, "samples": None},
+}
+"""Runs by name, with what is not usual about each."""
+STALL = "--max-stall 99"
+AGAINST = f"{STALL} --max-regression 50 --against base"
+RATES = {"nan": math.nan, "huge": 1e301, "yes": True, "text": "80", "none": None}
+
+
+def report_of(run: Path) -> Path:
+    """Its JSON, saved beside it."""
+    saved = run.with_suffix(".json")
+    assert main(["report", str(run), "--json", "-o", str(saved)]) == 0
+    return saved
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of those runs, and of reports: of some of them, of other devices, and without a rate."""
+    folder = tmp_path_factory.mktemp("made")
+    for name, how in MADE.items():
+        noisy(folder / name, SOME(1), run_noise=0, step_noise=0, **how)
+    for name, status in (("crashed", "failed"), ("empty", "ok")):
+        create_run(folder / name, {"ended": {"status": status}})
+    whole = {name: json.loads(report_of(folder / name).read_text()) for name in ("base", "short", "other", "failed")}
+    whole["base"]["run"]["device"]["name"] = "Another One"
+    (folder / "elsewhere.json").write_text(json.dumps(whole["base"]))
+    reports = {name: {"run": "x", "window": {"samples_per_s": rate}} for name, rate in RATES.items()}
+    for name, report in (reports | {"emulated": {"run": {"device": {"kind": "emulated"}}}}).items():
+        (folder / f"{name}.json").write_text(json.dumps({"format": "whyidle-report", **report}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("runs", "limit", "against", "code", "said"),
+    [
+        ("slower", 3, "base", 1, ""),
+        ("slower", 60, "base", 0, ""),
+        ("little", 2, "base", 0, "no more than healthy runs differ"),
+        ("little", 2, "base --noise 0.5", 1, ""),
+        ("faster", 3, "base", 0, r"none \([0-9.]+ % more throughput\).*surely within the limit"),
+        ("slow0", 3, "base0", 0, ""),
+        ("slow0 slow1 slow2", 3, "base0 --against base1 --against base2", 1, ""),
+        ("base0 base1", 3, "base0", 2, "names the checked run itself"),
+        *(("base", 5, f"short{end}", 1, f"short{end} has 19 steps") for end in ("", ".json")),
+        ("base", 5, "short --allow-missing", 1, ""),
+        ("base", 5, "short --allow-short", 0, ""),
+        ("base", 5, "short --min-steps 10", 0, ""),
+        *(("base", 90, f"other{end}", 0, "^(?!.*did not end)") for end in ("", ".json")),
+        *(("base", 90, f"failed{end}", 0, f"{end}: it did not end") for end in ("", ".json")),
+        ("slower", 5, "base.json", 1, ""),
+        ("base", 5, "base.json", 0, ""),
+        ("base", 5, "elsewhere.json", 0, "Its device was Another One"),
+        ("slower", 5, "emulated.json", 2, "emulated and measured times are not compared"),
+        *(("base", 5, f"{name}.json", 1, "not measured") for name in RATES),
+    ],
+)
+def test_a_regression_fails_that_healthy_runs_do_not_show(
+    made: Path,
+    runs: str,
+    limit: int,
+    against: str,
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Against a run, runs that repeat it, or its saved report."""
+    monkeypatch.chdir(made)
+    words = f"{runs} --max-regression {limit} --against {against}"
+    assert check(*words.split()) == code
+    assert re.search(said, " ".join("".join(capsys.readouterr()).split()))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("waits --forbid input.serial", 1, ""),
+        ("waits --forbid input", 1, ""),
+        ("waits --forbid copy,input.storage", 0, ""),
+        ("waits --max-severity major", 1, ""),
+        ("waits --max-severity none", 1, ""),
+        ("waits-not --forbid input.serial", 0, ""),
+        ("short --max-boundary 50", 1, ""),
+        ("short --max-boundary 50 --min-steps 10", 0, ""),
+        ("unknown --min-samples-per-s 1 --allow-short", 1, ""),
+        ("short --forbid input --min-steps 10", 1, "No verdict"),
+        *(
+            (f"{runs} {AGAINST}", 1, r"crashed: it did not end well \(failed\)")
+            for runs in ("other crashed", "crashed other")
+        ),
+        (f"crashed {AGAINST}", 1, "not end well"),
+        (f"base crashed {STALL}", 1, "2 of 3 checks fail: ended, min-steps. .*crashed: too few to tell anything"),
+        (f"base empty {STALL}", 1, ""),
+        (f"base empty {STALL} --allow-short", 0, ""),
+        (f"base empty {STALL} --min-steps 1", 1, ""),
+    ],
+)
+def test_a_check_holds_or_says_what_does_not(
+    made: Path, words: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(made)
+    assert check(*words.split()) == code
+    assert re.search(said, " ".join("".join(capsys.readouterr()).split()))
 
 
 @pytest.mark.parametrize(
@@ -60,26 +184,6 @@ def test_hooks_that_cost_too_much_and_records_that_were_lost_fail(
     monkeypatch.setattr(Run, "dropped", lambda self: 3)
     for limits, code in ((("overhead", 1), 1), (("dropped", 0), 1), (("dropped", 3), 0)):
         assert check(run, f"--max-{limits[0]}", str(limits[1])) == code
-
-
-def test_a_cause_is_forbidden_by_its_name_or_its_family(tmp_path: Path) -> None:
-    slow = noisy(tmp_path / "slow", SOME(1), workers=0, fetch_ms=30)
-    assert check(slow, "--forbid", "input.serial") == 1
-    assert check(slow, "--forbid", "input") == 1
-    assert check(slow, "--forbid", "copy,input.storage") == 0
-    assert check(slow, "--max-severity", "major") == 1
-    fast = noisy(tmp_path / "fast", SOME(1), workers=0, fetch_ms=0.1)
-    assert check(fast, "--forbid", "input.serial") == 0
-    assert check(slow, "--max-severity", "none") == 1
-
-
-def test_fewer_steps_than_usual_pass_where_that_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    short = noisy(tmp_path / "short", SOME(1), steps=20, samples=None)
-    assert check(short, "--max-boundary", "50") == 1
-    assert check(short, "--max-boundary", "50", "--min-steps", "10") == 0
-    assert check(short, "--min-samples-per-s", "1", "--allow-short") == 1
-    assert check(short, "--forbid", "input", "--min-steps", "10") == 1
-    assert "No verdict" in capsys.readouterr().out
 
 
 def test_figures_of_a_job_are_those_of_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,20 +337,157 @@ def test_a_job_ended_when_all_hosts_did(tmp_path: Path, capsys: pytest.CaptureFi
     assert check(job, "--max-stall", "99", "--allow-unfinished") == 0
 
 
-def test_a_repeat_without_a_step_fails_and_is_no_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    good, crashed = noisy(tmp_path / "good", SOME(1)), tmp_path / "crashed"
-    create_run(crashed, {"ended": {"status": "failed"}})
-    ask = ("--max-stall", "99")
-    base = noisy(tmp_path / "base", SOME(2))
-    for runs in ((good, crashed), (crashed, good), (crashed,)):
-        assert check(*runs, *ask, "--max-regression", "50", "--against", base) == 1
-    capsys.readouterr()
-    assert check(good, crashed, *ask) == 1
+def lost(low: float, mean: float, high: float, *allow: str) -> LimitCheck:
+    """7 % is what one run against one shows by chance; the limit is 5."""
+    slower, value, faster = (1 - loss / 100 for loss in (high, mean, low))
+    asked = Asked({"max-regression": 5.0}, allow=frozenset(allow))
+    return lost_of(Estimate(value, slower, faster), 7.0, "runs/main", asked)
+
+
+@pytest.mark.parametrize(
+    ("low", "mean", "high", "status"),
+    [
+        (60, 70, 80, "failed"),
+        (-20, 70, 90, "unclear"),
+        (2, 12, 20, "unclear"),
+        (6, 12, 18, "failed"),
+        (-5, 6.5, 16, "passed"),
+        (-8, 3, 13, "passed"),
+        (-300, 3, 80, "unclear"),
+        (-300, -238, -100, "passed"),
+        (-900, -238, 70, "unclear"),
+        (-5, 1, 4, "passed"),
+    ],
+)
+def test_what_noise_leaves_open_is_no_pass(low: float, mean: float, high: float, status: str) -> None:
+    found = lost(low, mean, high)
+    assert (found.status, found.holds) == (status, status == "passed")
+    assert ("--allow-noisy" in found.note and "repeat" in found.note) == (status == "unclear")
+    allowed = lost(low, mean, high, "noisy")
+    assert allowed.holds == (status != "failed")
+    assert allowed.status == status
+
+
+def test_a_loss_that_a_busy_machine_may_make_is_unclear(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base, slower = crowded(tmp_path / "base", SOME(1)), crowded(tmp_path / "slower", SOME(2), compute_ms=40)
+    ask = (slower, "--max-regression", "5", "--against", base)
+    assert check(*ask, "--junit", "check.xml", "--github") == 1
     said = capsys.readouterr().out
-    assert "2 of 3 checks fail: ended, min-steps." in said
-    assert f"{crashed}: it did not end well (failed)" in said
-    assert f"{crashed}: too few to tell anything" in said
-    update_run(crashed, {"ended": {"status": "ok"}})
-    assert check(good, crashed, *ask) == 1
-    assert check(good, crashed, *ask, "--allow-short") == 0
-    assert check(good, crashed, *ask, "--min-steps", "1") == 1
+    assert "1 of 3 checks fail: max-regression (unclear)." in said
+    assert "::error title=whyidle check max-regression::" in said
+    (failure,) = ElementTree.parse("check.xml").iter("failure")
+    assert failure.get("type") == "unclear"
+    found = told(capsys, *ask)["max-regression"]
+    assert (found["status"], found["allowed"]) == ("unclear", False)
+    assert check(*ask, "--noise", "2") == 1
+    assert "FAIL  Throughput lost" in capsys.readouterr().out
+
+
+def test_healthy_pairs_rarely_fail_and_regressions_rarely_pass(tmp_path: Path) -> None:
+    """Runs of one setting that differ by 3 %, and the same at two thirds of the speed."""
+    rng = SOME(5)
+    healthy = [side_of("A", [noisy(tmp_path / f"h{n}", rng, steps=60, run_noise=0.03)]) for n in range(40)]
+    slow = [side_of("B", [noisy(tmp_path / f"s{n}", rng, steps=60, run_noise=0.03, compute_ms=40)]) for n in range(10)]
+
+    def passes(a: Side, b: Side) -> bool:
+        return against_runs(Difference(a, b), "A", Asked({"max-regression": 5.0})).holds
+
+    alarms = [not passes(a, b) for a, b in zip(healthy[::2], healthy[1::2], strict=True)]
+    alarms += [not passes(b, a) for a, b in zip(healthy[::2], healthy[1::2], strict=True)]
+    assert sum(alarms) <= 0.1 * len(alarms)
+    assert not any(passes(a, b) for a, b in zip(healthy, slow, strict=False))
+
+
+def test_against_a_report_no_more_is_claimed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base, slower = (noisy(tmp_path / name, SOME(n), run_noise=0, compute_ms=n) for name, n in (("a", 20), ("b", 22)))
+    saved = report_of(base)
+    reach = []
+    for against in (base, saved):
+        note = told(capsys, slower, "--max-regression", "5", "--against", against)["max-regression"]["note"]
+        ends = re.findall(r"([0-9.]+) % (less|more)", str(note))[:2]
+        low, high = (float(value) * (1 if way == "less" else -1) for value, way in ends)
+        reach.append(high - low)
+    assert reach[1] >= 0.8 * reach[0]
+
+
+def test_nothing_that_a_run_holds_begins_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """In GitHub's log a line of `::` would be a command."""
+    print_document(check_document("run\n::a::", "device\n::b::", hostile_checks()), Console(highlight=False))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 + len(hostile_checks())
+    assert not any(line.startswith("::") for line in lines)
+
+
+HOSTILE = 'r<u>&"n\x1b[31m\x00\ud800'
+
+
+def hostile_checks() -> list[LimitCheck]:
+    return [
+        LimitCheck("max-stall", HOSTILE, "failed", False, 12.0, 10.0, True, "%", "a, b: 50 %\n::error::forged"),
+        LimitCheck("min-au", "AU", "not measured", False, None, 10.0, False, "%", HOSTILE),
+        LimitCheck("min-busy", "busy", "not measured", True, None, 10.0, False, "%"),
+        LimitCheck("max-copy", "copy", "passed", False, 1.0, 10.0, True, "%"),
+    ]
+
+
+def test_junit_is_well_formed_whatever_a_run_holds() -> None:
+    text = junit_xml(HOSTILE, hostile_checks(), {"device": HOSTILE})
+    suites = ElementTree.fromstring(text.encode())
+    suite = suites.find("testsuite")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("4", "2", "1")
+    cases = [(case.get("name"), *(child.tag for child in case)) for case in suite.findall("testcase")]
+    failed = [("max-stall", "failure"), ("min-au", "failure")]
+    assert cases == [*failed, ("min-busy", "skipped"), ("max-copy", "system-out")]
+    properties = {each.get("name"): each.get("value") for each in suite.iter("property")}
+    assert properties["device"] == 'r<u>&"n?[31m??'
+
+
+def test_annotations_hold_one_command_a_line() -> None:
+    lines = list(workflow_commands("run", hostile_checks()))
+    assert [line.split(" ", 1)[0] for line in lines] == ["::error", "::error", "::warning"]
+    assert "50 %25%0A::error::forged" in lines[0]
+    assert all("\n" not in line for line in lines)
+
+
+def test_markdown_shows_no_markup_of_a_run_makes_no_link_of_a_note_and_shows_all_of_it() -> None:
+    text = markdown(check_document("run|<b>", None, hostile_checks()))
+    assert not re.search("<u>|<b>", text)
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert all(row.replace("\\|", "").count("|") == 6 for row in rows)
+    note = f"@torvalds #12 GH-12 http://a.b www.c.d {'word ' * 100}the way out"
+    ended = LimitCheck("ended", "ended", "failed", False, "no", "yes", note=note)
+    text = markdown(check_document("run", None, [ended]))
+    assert not re.search(r"@\w|(?<!&)#\d|GH-\d|://|www\.", text)
+    assert "the way out" in text
+
+
+def test_github_gets_annotations_and_a_summary_by_itself(
+    planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    assert check(planted, "--max-stall", "1", "--json") == 1
+    assert summary.read_text().startswith("before\n###")
+    both = capsys.readouterr()
+    assert json.loads(both.out)["passed"] is False
+    assert "::error" in both.err
+
+
+def test_a_junit_file_replaces_an_earlier_one(
+    planted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, mine = tmp_path / "check.xml", tmp_path / "notes.xml"
+    file.touch()
+    assert check(planted, "--max-stall", "1", "--junit", file) == 1
+    assert check(planted, "--max-stall", "90", "--junit", file) == 0
+    assert not any(case.find("failure") is not None for case in ElementTree.parse(file).iter("testcase"))
+    assert check(planted, "--max-stall", "1", "--junit", tmp_path / "no" / "check.xml") == 2
+    assert "cannot write" in capsys.readouterr().err
+    mine.write_text("<notes/>")
+    for other, why in ((mine, "is not a JUnit of an earlier check"), (planted / "run.json", "which would be lost")):
+        before = other.read_text()
+        assert check(planted, "--max-stall", "90", "--junit", other) == 2
+        assert why in capsys.readouterr().err
+        assert other.read_text() == before

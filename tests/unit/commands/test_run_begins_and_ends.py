@@ -18,7 +18,7 @@ import pytest
 from support.fakes.driver import wait_for
 from support.recent_runs import training
 from support.terminals import PROMPT, shell, usual_signals
-from whyidle.analyse.recent.reader import RecentReader
+from whyidle.analyse.recent import RecentReader
 from whyidle.capture.sampler.start import Sampler
 from whyidle.commands import run
 from whyidle.commands.main import main

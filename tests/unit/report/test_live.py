@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from support.snapshots import NAN, VERDICT, device, rank, running, shown, text, worker
-from whyidle.analyse.recent.reader import RecentReader
-from whyidle.analyse.recent.snapshot import HostView, Snapshot
+from whyidle.analyse.recent import HostView, RecentReader, Snapshot
 from whyidle.analyse.where.places import Where
 from whyidle.record.run import create_run
 from whyidle.report import bars, live

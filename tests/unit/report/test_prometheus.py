@@ -8,8 +8,7 @@ import pytest
 
 from support.crafted import analysis_of_run
 from support.recent_runs import training
-from whyidle.analyse.recent.reader import RecentReader
-from whyidle.analyse.recent.snapshot import DeviceView, Snapshot
+from whyidle.analyse.recent import DeviceView, RecentReader, Snapshot
 from whyidle.report.contract import run as contract
 from whyidle.report.contract.encode import builtins
 from whyidle.report.export.scalars import prometheus_of, told_of

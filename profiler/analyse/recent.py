@@ -1,4 +1,5 @@
-"""A run that is being recorded, as it stands: its last seconds, analysed as a whole run is for its report.
+"""A run that is being recorded, as it stands: its last seconds, analysed as a whole run is for its report, and what the
+live view shows of them. `None` and empty: not measured (yet).
 
 Each look reads the ends of the record files again. Only what was told once and still counts (how many
 workers a loader has) is kept between looks, so stamps that a device fills in late need no special care.
@@ -17,10 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import RecordError
-from ...record.reader import RecordFile, Records, Rows
-from ...record.run import AGAIN, Run, open_run, processes, sampled_devices
-from ...record.schema import (
+from ..errors import RecordError
+from ..record.reader import RecordFile, Records, Rows
+from ..record.run import AGAIN, RecordFiles, Run, open_run, processes, sampled_devices
+from ..record.schema import (
     BATCH,
     DEVICE,
     EVENT,
@@ -35,20 +36,24 @@ from ...record.schema import (
     EventKind,
     Kind,
 )
-from ...record.stacks import StackTable
-from ..causes.diagnosis import LEAST_STEPS
-from ..ranks import figures as of_job
-from ..run.analysis import Analysis, analyse
-from ..run.device_state import IDLE, POWER_CAP, SLOWDOWN, THERMAL
-from ..run.facts import Facts, device_kind_of
-from ..run.loader_stats import loader_of, of_training
-from ..run.resource_usage import deaths_of
-from ..run.window import MOST_WARMUP_STEPS, or_none, resolved
-from ..where.located import LEAST_LOOKS
-from ..where.looks import looks_at
-from ..where.places import Where, places
-from .snapshot import UNDER_WAY, DeviceView, HostView, RankView, Series, Snapshot, WorkerView
+from ..record.stacks import StackTable
+from .causes.diagnosis import LEAST_STEPS
+from .causes.finding import Finding
+from .ranks import figures as of_job
+from .run.analysis import Analysis, analyse
+from .run.device_state import IDLE, POWER_CAP, SLOWDOWN, THERMAL
+from .run.facts import Facts, device_kind_of
+from .run.loader_stats import loader_of, of_training
+from .run.resource_usage import WorkerDeath, deaths_of
+from .run.window import MOST_WARMUP_STEPS, known, mean_of, or_none, resolved
+from .where.located import LEAST_LOOKS
+from .where.looks import looks_at
+from .where.places import Where, places
 
+Series = tuple[float, ...]
+"""Means of successive seconds, oldest first; NaN where nothing was measured."""
+UNDER_WAY = ("starting", "running", "watching")
+"""States of a run that has not ended."""
 SECOND_NS = 1_000_000_000
 BEFORE_ALL = -(1 << 62)
 RECENT_NS = 10 * SECOND_NS
@@ -98,6 +103,138 @@ STAMPED[STEP.name] = "step_end_ns"
 Stamps = npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class DeviceView:
+    """One accelerator, as the sampler sees it."""
+
+    number: int
+    name: str
+    emulated: bool = False
+    busy_pct: Series = ()
+    """Share of the time in which any kernel ran (NVML's utilisation; of an emulated device, computed the same way)."""
+    sm_active_pct: Series = ()
+    """Share of the multiprocessors that had work (GPM)."""
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    """The cap that its driver holds it to."""
+    pcie_rx_bytes_s: float | None = None
+    """From host to device."""
+    pcie_tx_bytes_s: float | None = None
+    """From device to host."""
+    sm_clock_mhz: int | None = None
+    sm_clock_max_mhz: int | None = None
+    temperature_c: int | None = None
+    held_down: str | None = None
+    """Why its clocks are held down (`power cap`, `heat`, …); `None` if they are not, or unknown."""
+
+
+@dataclass(frozen=True)
+class WorkerView:
+    """One worker, or pool of threads, with the figures that a report has of all workers."""
+
+    number: int
+    busy_pct: float | None = None
+    """Share of the time in which it prepared batches."""
+    reading_pct: float | None = None
+    """Part of that time in which it waited in reads."""
+    queued_pct: float | None = None
+    """Part of that time in which it was ready to run and waited for a CPU."""
+    batch_ms: float | None = None
+    """Time of preparing one batch, the mean."""
+    quiet_s: float | None = None
+    """Time since its last batch was finished."""
+
+
+@dataclass(frozen=True)
+class RankView:
+    """One training process of several."""
+
+    rank: int
+    host: str
+    steps: int
+    samples_per_s: float | None = None
+    shares: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HostView:
+    """The machine, and the job's share of it; rates are of the last seconds."""
+
+    tree_cpus: float | None = None
+    """CPUs that the job's processes keep busy."""
+    cpu_budget: float | None = None
+    """CPUs that the job may use."""
+    machine_busy_pct: float | None = None
+    steal_pct: float | None = None
+    iowait_pct: float | None = None
+    read_bytes_s: float | None = None
+    """What the job's read calls got, from cache or storage."""
+    storage_bytes_s: float | None = None
+    """What storage gave; another counter, which includes read-ahead and pages of mapped files."""
+    memory_used_bytes: int | None = None
+    """Of the job's processes."""
+    memory_available_bytes: int | None = None
+    shm_used_bytes: int | None = None
+    shm_total_bytes: int | None = None
+    throttled_pct: float | None = None
+    """Share of the time in which a CPU quota held the job back."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The run, with the figures and the verdict of its last seconds; of a job, of all ranks together."""
+
+    title: str
+    device: str
+    state: str
+    """`starting`, `running`, `watching` (no steps will come: only the sampler writes), or how the run ended: `ok`,
+    `oom`, `failed`, `stopped`, `lost` (killed)."""
+    deaths: tuple[WorkerDeath, ...] = ()
+    """Workers of loaders that died, of all processes."""
+    stand_in: str | None = None
+    """What generated data stand for; `None` of real ones, and of a run that does not say."""
+    steps: int = 0
+    planned_steps: int | None = None
+    elapsed_s: float | None = None
+    """From the first step on."""
+    left_s: float | None = None
+    quiet_s: float | None = None
+    """Since the last step ended; `None` before the first, and once the run has ended."""
+    epoch: int | None = None
+    """From 0."""
+    batch_size: int | None = None
+    samples_per_s: float | None = None
+    steps_per_s: float | None = None
+    rates: Series = ()
+    """Samples/s of successive seconds of the leading rank, up to its last step."""
+    shares: dict[str, float] = field(default_factory=dict)
+    """Parts of the wall time, 0..1."""
+    queue_ready: float | None = None
+    queue_capacity: int | None = None
+    workers: int | None = None
+    """Processes or threads that prepare batches; 0: the training process makes them itself."""
+    worker_busy_pct: float | None = None
+    verdict: Finding | None = None
+    verdict_since_s: float | None = None
+    """How long the verdict has named its cause, as far as was watched; `None` if it names none."""
+    rank: int = 0
+    """The rank that leads a job: whose queue and workers are shown."""
+    ranks: int = 1
+    rank_views: tuple[RankView, ...] = ()
+    """All ranks that were recorded here, by number; empty of a training with a single one."""
+    devices: tuple[DeviceView, ...] = ()
+    makers: tuple[WorkerView, ...] = ()
+    made_in_training: bool | None = None
+    """Whether the training process prepares batches itself; there are no makers then."""
+    host: HostView = HostView()
+    code: tuple[Where, ...] = ()
+    """The lines with most stack samples of the last 30 s, of all `workers` and of the `training` thread, as
+    `time` says; shares are of all samples, also of idle workers. Empty where stacks are not sampled, or no
+    line was seen often enough."""
+
+
 def moments(kind: Kind, rows: Rows) -> Stamps:
     """CLOCK_MONOTONIC ns of the moment each record tells of."""
     stamps: Stamps = rows[STAMPED[kind.name]]
@@ -144,17 +281,6 @@ class LastRecords(RecordFile):
         """All records from number `first` on, at once."""
         if first < len(self.rows):
             yield self.rows[first:]
-
-
-@dataclass(frozen=True)
-class RecentRun(Run):
-    """The end of a run, as if no more had been recorded."""
-
-    of_kind: dict[str, list[RecordFile]] = field(kw_only=True)
-    """Name of a kind → its files."""
-
-    def _open(self, kind: Kind) -> list[RecordFile]:
-        return self.of_kind.get(kind.name, [])
 
 
 def stretch(steps: Rows, device_kind: str) -> Rows:
@@ -243,18 +369,15 @@ class RecentReader:
         cause = view.verdict.cause if view.verdict is not None else None
         if cause != self._cause[0]:
             self._cause = cause, now_ns
-        view = replace(
-            view,
-            ranks=max(1, len({file.rank for file in whole.files(STEP)})),
-            rates=() if lead is None or view.samples_per_s is None else rates_of(lead),
-            verdict_since_s=None if cause is None else (now_ns - self._cause[1]) / SECOND_NS,
-        )
         # How far the training is, by the process that ran most.
         foremost = max(ran, key=lambda row: int(row["step"]))
         step, ended_ns, goes_on = int(foremost["step"]) + 1, int(foremost["step_end_ns"]), view.state == "running"
         left = None if view.planned_steps is None or not goes_on else max(0, view.planned_steps - step)
         return replace(
             view,
+            ranks=max(1, len({file.rank for file in whole.files(STEP)})),
+            rates=() if lead is None or view.samples_per_s is None else rates_of(lead),
+            verdict_since_s=None if cause is None else (now_ns - self._cause[1]) / SECOND_NS,
             steps=step,
             epoch=int(foremost["epoch"]),
             elapsed_s=max(0, (now_ns if goes_on else ended_ns) - int(firsts.min(initial=now_ns))) / SECOND_NS,
@@ -275,8 +398,8 @@ class RecentReader:
             for last, file in (newest[rank] for rank in ranks)
         ]
 
-    def _recent(self, whole: Run, steps: list[LastRecords], now_ns: int) -> RecentRun:
-        """The run of its last seconds."""
+    def _recent(self, whole: Run, steps: list[LastRecords], now_ns: int) -> Run:
+        """The run of its last seconds, as if no more had been recorded."""
         kept = [LastRecords(file, stretch(file.rows, device_kind_of(whole.info))) for file in steps]
         begins = {}
         for file in kept:
@@ -297,10 +420,8 @@ class RecentReader:
                 if kind is EVENT:
                     rows = np.concatenate((self._once_told(each, rows), rows))
                 of_kind.setdefault(kind.name, []).append(LastRecords(each, rows))
-        run = RecentRun(whole.folder, whole.info, of_kind=of_kind)
         self._stacks.look()
-        run.record_files.stacks = self._stacks
-        return run
+        return Run(whole.folder, whole.info, record_files=RecordFiles(of_kind, self._stacks))
 
     def _once_told(self, file: RecordFile, rows: Rows) -> Rows:
         """What was told before these events and still counts."""
@@ -433,13 +554,8 @@ def rate_since(times: Stamps, counter: Stamps, since_ns: int) -> float | None:
 
 def _last(rows: Records, name: str) -> int | None:
     """The last value that was measured."""
-    known = np.flatnonzero(rows[name] != NOT_MEASURED)
-    return int(rows[name][known[-1]]) if len(known) else None
-
-
-def _mean(rows: Records, name: str) -> float | None:
-    known = rows[name][~np.isnan(rows[name])]
-    return float(known.mean()) if len(known) else None
+    values = known(rows, name)
+    return int(values[-1]) if len(values) else None
 
 
 def _devices(run: Run, until_ns: int, now_ns: int) -> Iterator[DeviceView]:
@@ -483,12 +599,10 @@ def _host(run: Run, looks: Records, now_ns: int) -> HostView:
     budget = _last(looks, "cpus")
     machine = HostView(
         cpu_budget=None if budget is None else budget / 1000,
-        machine_busy_pct=_mean(late, "machine_busy_pct"),
-        steal_pct=_mean(late, "steal_pct"),
-        iowait_pct=_mean(late, "machine_iowait_pct"),
-        memory_available_bytes=_last(late, "memory_available_bytes"),
-        shm_used_bytes=_last(late, "shm_used_bytes"),
-        shm_total_bytes=_last(late, "shm_total_bytes"),
+        machine_busy_pct=or_none(mean_of(late, "machine_busy_pct")),
+        steal_pct=or_none(mean_of(late, "steal_pct")),
+        iowait_pct=or_none(mean_of(late, "machine_iowait_pct")),
+        **{name: _last(late, name) for name in ("memory_available_bytes", "shm_used_bytes", "shm_total_bytes")},
     )
     if run.info.get("watching"):
         return machine  # the sampler was given no job to look at, but the process that started it
