@@ -41,7 +41,7 @@ from ..terminal.progress import TuneProgress
 from ..tune.batch import Question, advise, cannot, child_probe
 from ..tune.patch import Patch, loader_made, patch_of, require_new, write_patch
 from ..tune.prove import Proof, advised_of, prove
-from ..tune.result import RECORDING, BatchAdvice, SearchEnd, Tuning, TuningFile
+from ..tune.result import RECORDING, BatchAdvice, SearchEnd, Tuning, keep
 from ..tune.search import search
 from ..tune.standing import Entry, SearchPlan
 from ..tune.training import Launch, NothingToTune, Ready, ScriptBench, script_hint
@@ -154,7 +154,7 @@ class _Command:
         self.folder: Path = arguments.out or self._job.folder
         if self.folder.is_dir() and any(self.folder.iterdir()):
             raise WhyidleError(f"{self.folder} is not empty. Choose another folder with --out.")
-        self._kept = TuningFile(self._job.asked, time.strftime("%Y-%m-%dT%H:%M:%S%z"))
+        self._keep = partial(keep, self.folder, self._job.asked, time.strftime("%Y-%m-%dT%H:%M:%S%z"))
         self.progress = TuneProgress(console(stderr=True), arguments.no_live)
         self._begun = time.monotonic()
 
@@ -180,7 +180,7 @@ class _Command:
             raise
         told = tune_json.tuning(result)
         with suppress(RecordError):
-            replace(self._kept, result=told).save(self.folder)
+            self._keep(told)
         again = shown_again(self.folder, self._arguments.full)
         self._give(tuning_document(result), told, result.patch, f"\n{again}")
         return INTERRUPTED if result.ended == SearchEnd.STOPPED else int(result.ended == SearchEnd.FAILED)
@@ -229,7 +229,7 @@ class _Command:
         analysis = self._recorded(bench)
         for sentence in said_of_writes(bench.writes()):
             progress.say(sentence)
-        self._kept.save(self.folder)
+        self._keep()
         progress.phase("predicting settings")
         if analysis.facts is None:
             raise WhyidleError(f"no steps of a training were seen: {' '.join(analysis.notes)}")
@@ -415,7 +415,7 @@ def _job(arguments: argparse.Namespace) -> TuneJob:
     # One word alone is a scenario's name unless it is to be run. The parser does not tell whether `--` came before.
     runs = first not in NAMES and (os.sep in first or first.endswith(".py") or shutil.which(first) is not None)
     if len(words) == 1 and sys.argv[-2:] != ["--", first] and not runs:
-        return scenario_job(_checked(arguments, first), arguments.budget)
+        return _scenario_job(arguments, first)
     if alien := options.given(arguments, OF_SCENARIOS):
         raise WhyidleError(f"{alien} {options.are(alien)} of scenarios, and this is a command. Leave it out.")
     # Asked here, before a folder is made for it.
@@ -425,19 +425,19 @@ def _job(arguments: argparse.Namespace) -> TuneJob:
     def settings(folder: Path, tune: Mapping[str, Any]) -> Mapping[str, str]:
         return environment(folder, os.environ, {"tune": dict(tune)})
 
-    launch = Launch(words, settings, _mark, overwrite=arguments.overwrite, budget_s=arguments.budget)
+    launch = Launch(words, settings, overwrite=arguments.overwrite, budget_s=arguments.budget)
     said = without_secrets(words)
     return TuneJob({"command": said}, command_line(said), new_folder_for(words, "tune-"), launch)
 
 
-def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
+def _scenario_job(arguments: argparse.Namespace, name: str) -> TuneJob:
     """Check a scenario's options before anything starts: a wrong device, net, loader or folder is one message.
 
     Raises:
         WhyidleError: such a mistake.
     """
     from whyidle.pipelines.registry import unavailable, unfit
-    from whyidle.scenarios.registry import scenario
+    from whyidle.scenarios.registry import require_installed, scenario
 
     chosen = scenario(name)
     # Not before the scenario, which says it where there is no torch.
@@ -462,29 +462,21 @@ def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
         )
     )
     fitting = [each for each in PARALLEL if not unavailable(each) and not unfit(each, dataset)]
-    return {
+    pipelines, notices = list(arguments.pipelines or fitting), list(dataset.notices())
+    asked = {
         "scenario": name,
         "net": net,
         "device": device["name"],
         "data": str(data.resolve()),
-        "pipelines": list(arguments.pipelines or fitting),
         "batch_size": arguments.batch_size or chosen.batch_sizes[0],
         "workers": arguments.workers or 0,
         "prefetch": arguments.prefetch,
         "augment": not arguments.no_augment,
         "limit": arguments.limit,
         "seed": arguments.seed,
-        "notices": list(dataset.notices()),
     }
-
-
-def scenario_job(asked: dict[str, Any], budget_s: float | None) -> TuneJob:
-    """Make the job of a scenario whose options were checked."""
-    from whyidle.scenarios.registry import require_installed
-
-    require_installed(f"scenario {asked['scenario']}")
-    spec = {key: value for key, value in asked.items() if key not in ("pipelines", "notices")}
-    spec["pipeline"], *more = asked["pipelines"]
+    require_installed(f"scenario {name}")
+    spec = {**asked, "pipeline": pipelines[0]}
 
     def settings(folder: Path, tune: Mapping[str, Any]) -> Mapping[str, str]:
         told = json.dumps({**spec, "tune": dict(tune)})
@@ -492,10 +484,7 @@ def scenario_job(asked: dict[str, Any], budget_s: float | None) -> TuneJob:
 
     # -P: what lies in the user's working folder must not stand in for a module of ours.
     command, description = [sys.executable, "-P", "-m", MODULE], {"trial": spec, "command": None}
-    launch = Launch(command, settings, _mark, budget_s=budget_s, description=description)
-    title, folder = f"{asked['scenario']} · {asked['net']}", new_folder(f"tune-{asked['scenario']}")
-    return TuneJob(asked, title, folder, launch, asked["scenario"], tuple(more), tuple(asked["notices"]))
-
-
-def _mark(folder: Path) -> str:
-    return f"{RUN}={folder.resolve()}"
+    launch = Launch(command, settings, budget_s=arguments.budget, description=description)
+    asked |= {"pipelines": pipelines, "notices": notices}
+    folder = new_folder(f"tune-{name}")
+    return TuneJob(asked, f"{name} · {net}", folder, launch, name, tuple(pipelines[1:]), tuple(notices))

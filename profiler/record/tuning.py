@@ -13,7 +13,7 @@ import re
 import select
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,14 +88,6 @@ class LoaderSettings:
         before = {**usual, **self.arguments}
         return {name: value for name, value in other.arguments.items() if value != before[name]}
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, given: dict[str, Any]) -> LoaderSettings:
-        """Read settings from JSON. Raises ValueError or TypeError for what is none."""
-        return cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given})
-
 
 class Word:
     """`say` of a message."""
@@ -168,14 +160,13 @@ class Block:
     def seconds(self) -> float:
         return (self.end_ns - self.begin_ns) / 1e9
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
-    @classmethod
-    def from_json(cls, given: dict[str, Any]) -> Block:
-        named = {f.name: given[f.name] for f in fields(cls) if f.name in given}
-        memory = given.get("memory") and MemoryUse(**given["memory"])
-        return cls(**{**named, "settings": LoaderSettings.from_json(given["settings"]), "memory": memory})
+_KINDS: dict[str, type[Any]] = {"settings": LoaderSettings, "memory": MemoryUse, "block": Block}
+"""Names, of what a message holds and of what that holds, under which something else than plain JSON is."""
+
+
+def _decoded(content: dict[str, Any]) -> dict[str, Any]:
+    return {name: _KINDS[name](**value) if name in _KINDS and value else value for name, value in content.items()}
 
 
 class ChannelClosed(Exception):
@@ -206,10 +197,11 @@ class Channel:
         return cls(folder / ORDERS, folder / ANSWERS)
 
     def send(self, say: str, **content: Any) -> None:
-        os.write(self._out, json.dumps({"say": say, **content}).encode() + b"\n")
+        """Say something; settings and blocks may be in it."""
+        os.write(self._out, json.dumps({"say": say, **content}, default=asdict).encode() + b"\n")
 
     def receive(self, seconds: float) -> dict[str, Any] | None:
-        """Wait so many seconds for the next message; `None` where none came.
+        """Wait so many seconds for the next message, and give it with the settings or block in it; `None`: none came.
 
         Raises:
             ChannelClosed: what comes is no message.
@@ -224,7 +216,7 @@ class Channel:
                 raise ChannelClosed("a message without end")
         line, self._buffer = self._buffer.split(b"\n", 1)
         try:
-            message = json.loads(line)
+            message: dict[str, Any] = json.loads(line, object_hook=_decoded)
             return {**message, "say": message["say"]}
         except (ValueError, TypeError, KeyError) as error:
             raise ChannelClosed(f"no message: {line[:80]!r}") from error

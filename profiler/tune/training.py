@@ -26,6 +26,8 @@ from ..record.notices import LOADED, TRAINING_NOTICES, Notices, read_notices, wh
 from ..record.run import create_run, processes, update_run
 from ..record.tuning import ANSWERS, LONGEST_BLOCK, ORDERS, Block, Channel, ChannelClosed, LoaderSettings, Word
 
+RUN = "WHYIDLE_RUN"
+"""Variable that names the run folder, as `capture.bootstrap` has it."""
 OUTPUT = "output.txt"
 WRITES = "tuning.writes"
 KILLED = {-signal.SIGKILL, -signal.SIGBUS, 128 + signal.SIGKILL, 128 + signal.SIGBUS}
@@ -71,9 +73,7 @@ class Launch:
 
     command: Sequence[str]
     environment: Callable[[Path, Mapping[str, Any]], Mapping[str, str]]
-    """Makes the environment, of a run folder and the options for `tune`."""
-    mark: Callable[[Path], str]
-    """Gives the `NAME=value` in it by which its processes are known, of a run folder."""
+    """Makes the environment, of a run folder and the options for `tune`. `WHYIDLE_RUN` is in it."""
     after_steps: int = 60
     after_s: float = 2.0
     """What is recorded before the first order: so many steps, and so many seconds."""
@@ -115,7 +115,8 @@ class StartedTraining:
         self.folder = folder
         """With its recording."""
         self._launch = launch
-        self._mark = launch.mark(folder)
+        self._mark = ""
+        """`NAME=value` in the environment by which its processes are known."""
         self.channel = Channel.of_tuner(folder)
         self._process: subprocess.Popen[bytes] | None = None
         self._sampler: Sampler | None = None
@@ -131,7 +132,7 @@ class StartedTraining:
             WhyidleError: it cannot be started.
         """
         environment = self._launch.environment(self.folder, {**options, "temporary": str(self._temporary)})
-        command = list(self._launch.command)
+        self._mark, command = f"{RUN}={environment[RUN]}", list(self._launch.command)
         with (self.folder / OUTPUT).open("ab") as file:
             self._process = start_program(
                 command,
@@ -359,7 +360,7 @@ class ScriptBench:
         self._open.discard(settings)
         if self._training is not None:
             with suppress(OSError):
-                self._training.channel.send(Word.CLOSE, settings=settings.to_json())
+                self._training.channel.send(Word.CLOSE, settings=settings)
 
     def writes(self) -> list[tuple[str, str]]:
         """Give (kind, path) of the files that the training wrote outside temporary folders, or was kept from
@@ -401,11 +402,6 @@ class ScriptBench:
                 "overwrite": launch.overwrite,
             }
         )
-        self._await_ready(training)
-        training.stop_sampler()
-        return training
-
-    def _await_ready(self, training: StartedTraining) -> None:
         answer = self._answer(training, READY_SECONDS, (Word.READY, Word.REFUSED))
         if answer is None and not training.alive:
             raise WhyidleError(training.died("before whyidle could take over its training"))
@@ -415,10 +411,11 @@ class ScriptBench:
             )
         if answer["say"] == Word.REFUSED:
             raise NothingToTune(training.refused(str(answer.get("why", ""))))
-        said = {name: answer.get(name) for name in ("batches_per_epoch", "samples", "device")}
-        settings, steps = LoaderSettings.from_json(answer["settings"]), int(answer.get("steps") or 0)
-        self._ready = Ready(settings, fixed=dict(answer.get("fixed") or {}), steps=steps, **said)
-        self.steps += steps
+        del answer["say"]
+        self._ready = Ready(**answer)
+        self.steps += self._ready.steps
+        training.stop_sampler()
+        return training
 
     def _order(self, say: str, settings: LoaderSettings, seconds: float, first: Sequence[int] | None = None) -> Block:
         tried = False
@@ -430,17 +427,15 @@ class ScriptBench:
                     self._say(f"The training has ended: starting it again ({number} of at most {most} starts).")
                 try:
                     training = self._start()
-                except BenchEnded:
-                    raise
                 except WhyidleError as error:
                     raise BenchEnded(str(error)) from error
             training.busy = True
-            training.channel.send(say, settings=settings.to_json(), seconds=seconds, first=first)
+            training.channel.send(say, settings=settings, seconds=seconds, first=first)
             answer = self._await_block(training, LONGEST_BLOCK * seconds + ANSWER_SECONDS)
             if answer is None:
                 continue
             if answer["say"] == Word.BLOCK:
-                block = Block.from_json(answer["block"])
+                block: Block = answer["block"]
                 self.steps += block.batches
                 if say == Word.MEASURE:
                     self._open.add(settings)

@@ -22,7 +22,7 @@ from support.tuned import RESULT
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.report.contract import tuning as tune_json
 from whyidle.scenarios.registry import NAMES
-from whyidle.tune.result import TuningFile
+from whyidle.tune.result import keep
 
 ROOT = Path(__file__).parents[2]
 ABSENT = ("torch", "torchvision", "PIL", "spdl", "lmdb")
@@ -130,7 +130,7 @@ def said(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sa
         noisy(places[name], np.random.default_rng(seed))
     comparison(places["compared"], scenario="ssd", net="ssd300")
     places["tuned"].mkdir()
-    TuningFile({"command": ["python"]}, "2026-01-01T00:00:00", result=tune_json.tuning(RESULT)).save(places["tuned"])
+    keep(places["tuned"], {"command": ["python"]}, "2026-01-01T00:00:00", tune_json.tuning(RESULT))
     places["mine"] = folder / "mine.py"
     places["mine"].write_text("import torch\n")
     written = folder / "written"

@@ -3,43 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from support.crafted import rows_of
+from support.crafted import store
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.recent.snapshot import Snapshot
 from whyidle.record.run import create_run, describe_process
-from whyidle.record.schema import (
-    BATCH,
-    DEVICE,
-    EVENT,
-    HOST,
-    PAUSE,
-    STEP,
-    EventKind,
-    Kind,
-    PauseKind,
-)
-from whyidle.record.segment import RecordWriter
+from whyidle.record.schema import BATCH, DEVICE, EVENT, HOST, PAUSE, STEP, EventKind, PauseKind
 
 MS = 1_000_000
 S = 1000 * MS
 START = 5000 * S
 ON_GPUS = {"device": {"kind": "cuda", "title": "NVIDIA Test", "count": 2, "uuids": ["GPU-a", "GPU-b"]}}
-Rows = Iterable[Mapping[str, float]]
-
-
-def store(folder: Path, kind: Kind, rows: Rows, rank: int = 0, pid: int | None = None) -> Path:
-    """A file of records; those that are not told were not measured."""
-    writer = RecordWriter(folder, kind, rank, pid)
-    for body in rows_of(kind, rows):
-        writer.append(*body)
-    writer.close()
-    return writer.path
 
 
 def steps(count: int, fetch_ms: Any = 5, step_ms: float = 20, per_epoch: int = 10**9, begin: int = START) -> list[dict]:

@@ -18,8 +18,7 @@ import copy
 import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
-from typing import Any, NoReturn, Protocol
+from typing import Any, Literal, NoReturn, Protocol
 
 import torch
 
@@ -152,18 +151,8 @@ def tensors_in(batch: Any) -> list[torch.Tensor]:
     return found
 
 
-class Due(Enum):
-    """What a border of steps is to a measurement."""
-
-    NOTHING = auto()
-    SETTLING = auto()
-    """It is to settle anew."""
-    BEGIN = auto()
-    """What follows is measured."""
-    END = auto()
-    """All up to here was measured."""
-    ENDED = auto()
-    """All up to an earlier border was: `end_ns` says when that was."""
+Due = Literal["settle", "begin", "end"]
+"""What is due at a border of steps: to settle anew, to measure what follows, or to answer."""
 
 
 @dataclass
@@ -217,8 +206,8 @@ class Measurement:
         self._samples += samples if samples is not None else self.settings.batch_size or 1
         self._wait_ns += wait_ns
 
-    def at_border(self, now: int, interrupted: bool, pass_ended: bool) -> Due:
-        """Tell what is due where a step has ended.
+    def at_border(self, now: int, interrupted: bool, pass_ended: bool) -> Due | None:
+        """Tell what is due where a step has ended, if anything is. `end_ns` is set where an earlier border was the end.
 
         Args:
             interrupted: something else than training came since the last batch.
@@ -231,20 +220,20 @@ class Measurement:
         often = self._cuts >= MOST_CUTS
         if (interrupted or pass_ended) and often and not self._spans and self._last and self._last[1] >= FEWEST:
             self.end_ns, self._batches, self._samples, self._wait_ns = self._last
-            return Due.ENDED
+            return "end"
         if interrupted or (pass_ended and not often):
             self._cuts += 1
             if self._cuts > MOST_TRIES:
                 raise RuntimeError("validation or checkpoints come too often to measure between them")
-            return Due.SETTLING
+            return "settle"
         self._spans |= pass_ended
         if self._is_long_enough(now) if self.begin_ns else self._has_settled(now):
             if self.kept is not None:
                 self.kept.require_unchanged()
-            return Due.END if self.begin_ns else Due.BEGIN
+            return "end" if self.begin_ns else "begin"
         if self.begin_ns:
             self._last = now, self._batches, self._samples, self._wait_ns
-        return Due.NOTHING
+        return None
 
     def block(self) -> Block:
         """Give what was measured."""
@@ -354,22 +343,22 @@ class Switching:
         measured, self._measured = self._measured, None
         if measured is not None:
             word = Word.OOM if out_of_memory else Word.FAILED
-            self._line.send(word, settings=measured.settings.to_json(), why=why, ended=True)
+            self._line.send(word, settings=measured.settings, why=why, ended=True)
 
-    def _go_on(self, measured: Measurement, due: Due) -> None:
+    def _go_on(self, measured: Measurement, due: Due | None) -> None:
         """Do what is due at a border; an order that is over is answered."""
-        if due is Due.NOTHING:
+        if due is None:
             return
         self._stands()
         pids: list[int] = getattr(self._source, "pids", [])
-        if due is Due.SETTLING:
+        if due == "settle":
             self._settle(measured)
-        elif due is Due.BEGIN:
+        elif due == "begin":
             measured.cpu_ns = sum(map(cpu_ns, pids))
             self._device.synchronize()
             measured.begin_ns = self._now()
         else:
-            if due is Due.END:
+            if not measured.end_ns:
                 self._device.synchronize()
                 measured.end_ns = self._now()
             block, took = measured.block(), max(1, self._now() - measured.begin_ns)
@@ -379,7 +368,7 @@ class Switching:
             if measured.first is not None:
                 block = replace(block, memory=memory_use(self._device))
             self._measured = None
-            self._line.send(Word.BLOCK, block=block.to_json())
+            self._line.send(Word.BLOCK, block=block)
 
     def _fail(self, measured: Measurement, error: Exception) -> None:
         """Say that these settings do not work, and close their source.
@@ -398,7 +387,7 @@ class Switching:
             self._close(settings)
         self._measured = None
         word = Word.OOM if is_out_of_memory(error, why) else Word.FAILED
-        self._line.send(word, settings=settings.to_json(), why=why)
+        self._line.send(word, settings=settings, why=why)
 
     def _obey(self) -> None:
         """Wait for orders, until one of them is to train on."""
@@ -414,7 +403,7 @@ class Switching:
                 continue
             if order["say"] == Word.STOP:
                 self._stop()
-            settings = LoaderSettings.from_json(order["settings"])
+            settings: LoaderSettings = order["settings"]
             if order["say"] == Word.CLOSE:
                 self._close(settings)
             elif order["say"] in (Word.MEASURE, Word.HELD):

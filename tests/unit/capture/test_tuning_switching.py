@@ -26,7 +26,7 @@ class World:
 
     def __init__(self, *orders: tuple[str, LoaderSettings, float]) -> None:
         self.now = 0
-        self.orders = [{"say": say, "settings": s.to_json(), "seconds": seconds} for say, s, seconds in orders]
+        self.orders = [{"say": say, "settings": s, "seconds": seconds} for say, s, seconds in orders]
         self.said: list[dict[str, Any]] = []
         self.sources: list[Queue] = []
         self.alive = True
@@ -69,7 +69,7 @@ class World:
 
     @property
     def blocks(self) -> list[Block]:
-        return [Block.from_json(said["block"]) for said in self.said if said["say"] == Word.BLOCK]
+        return [said["block"] for said in self.said if said["say"] == Word.BLOCK]
 
 
 class Queue:
@@ -166,7 +166,7 @@ def test_settings_that_fail_at_once_or_later_are_said_and_others_go_on() -> None
     trained = world.train()
     assert [said["say"] for said in world.said] == [Word.OOM, Word.OOM, Word.BLOCK]
     assert "ValueError: no such sample (worker 7 was ended by signal: SIGKILL)" in world.said[1]["why"]
-    assert LoaderSettings.from_json(world.said[0]["settings"]) == FOUR
+    assert world.said[0]["settings"] == FOUR
     assert world.sources[0].closed == 1
     # The training got its next batch from the next order's loader.
     assert {workers for workers, _ in trained} == {0, 2}
