@@ -78,9 +78,10 @@ PROVING = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     parser.usage = "whyidle tune [options] -- COMMAND …\n       whyidle tune [options] SCENARIO"
-    parser.add_argument("what", nargs="*", metavar="SCENARIO | -- COMMAND …", help="what to tune")
-    parser.add_argument(
+    add("what", nargs="*", metavar="SCENARIO | -- COMMAND …", help="what to tune")
+    add(
         "--budget",
         type=BUDGET,
         default=BUDGET_S,
@@ -88,49 +89,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds that it may take, the program's start counted (120)",
     )
     options.add_full(parser)
-    parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for recordings and results (default: runs/…)")
-    parser.add_argument(
-        "--prove", action="store_true", help="try the first advice on the loader, and hold it against what it promises"
+    add("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
+    add("--out", type=Path, metavar="DIR", help="folder for recordings and results (default: runs/…)")
+    add("--prove", action="store_true", help="try the first advice on the loader, and hold it against what it promises")
+    add(
+        "--patch", type=Path, metavar="FILE", help="write the change of your source as a patch; nothing else is changed"
     )
-    parser.add_argument(
-        "--patch",
-        type=Path,
-        metavar="FILE",
-        help="write the change of your source as a patch; nothing else is changed",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="let the training overwrite files that exist")
-    parser.add_argument("--out-of-order", action="store_true", help="also try in_order=False (torch 2.6 and newer)")
-    parser.add_argument("--max-workers", type=options.count, metavar="N", help="try no more (default: 8, or 4 a CPU)")
-    parser.add_argument(
+    add("--overwrite", action="store_true", help="let the training overwrite files that exist")
+    add("--out-of-order", action="store_true", help="also try in_order=False (torch 2.6 and newer)")
+    add("--max-workers", type=options.count, metavar="N", help="try no more (default: 8, or 4 a CPU)")
+    add(
         "--batch-sizes",
         type=lambda text: text if text in (AUTO, NONE) else options.count(text),
         default=AUTO,
         metavar="auto|none|N",
         help="look for a batch size too, of at most N samples (auto: unless on the processor)",
     )
-    parser.add_argument("--no-live", action="store_true", help="plain lines instead of the line that is drawn over")
-    scenarios = parser.add_argument_group("of scenarios")
-    scenarios.add_argument(
-        "--pipelines", type=options.names, metavar="A,B", help="loaders to try; the first is what it has now"
-    )
-    scenarios.add_argument("--batch-size", type=options.count, metavar="N", help="default: the study's smallest")
-    scenarios.add_argument(
-        "--workers",
-        type=WORKERS,
-        default=0,
-        metavar="N",
-        help="that it has now (default: none)",
-    )
-    scenarios.add_argument(
-        "--prefetch", type=options.count, default=2, metavar="N", help="batches ahead a worker, now (default: 2)"
-    )
-    scenarios.add_argument("--device", default="auto", help="auto, cpu, cuda or emulated:NAME (default: auto)")
-    scenarios.add_argument("--net", help="default: the study's on a GPU and emulated, a small one on the CPU")
-    scenarios.add_argument("--data", type=Path, metavar="DIR", help="folder with images (default: a composed set)")
-    scenarios.add_argument("--limit", type=options.count, metavar="N", help="use the first N images only")
-    scenarios.add_argument("--no-augment", action="store_true", help="decode and resize only")
-    scenarios.add_argument("--seed", type=int, default=0, metavar="N", help="order and augmentation (default: 0)")
+    add("--no-live", action="store_true", help="plain lines instead of the line that is drawn over")
+    add = parser.add_argument_group("of scenarios").add_argument
+    add("--pipelines", type=options.names, metavar="A,B", help="loaders to try; the first is what it has now")
+    add("--batch-size", type=options.count, metavar="N", help="default: the study's smallest")
+    add("--workers", type=WORKERS, default=0, metavar="N", help="that it has now (default: none)")
+    add("--prefetch", type=options.count, default=2, metavar="N", help="batches ahead a worker, now (default: 2)")
+    add("--device", default="auto", help="auto, cpu, cuda or emulated:NAME (default: auto)")
+    add("--net", help="default: the study's on a GPU and emulated, a small one on the CPU")
+    add("--data", type=Path, metavar="DIR", help="folder with images (default: a composed set)")
+    add("--limit", type=options.count, metavar="N", help="use the first N images only")
+    add("--no-augment", action="store_true", help="decode and resize only")
+    add("--seed", type=int, default=0, metavar="N", help="order and augmentation (default: 0)")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -21,6 +21,8 @@ DEFAULT_PREFETCH = 2
 """Batches a worker, of torch's DataLoader."""
 LONGEST_BLOCK = 4
 """Times the seconds asked for, after which a block ends with the fewest batches, where its steps are slow."""
+HELD = "held"
+"""`pipeline` of settings that stand for no loader: batches are fetched once, and handed out again and again."""
 ORDERS = "tuning.orders"
 ANSWERS = "tuning.answers"
 MOST_BYTES = 1 << 20
@@ -46,7 +48,7 @@ class LoaderSettings:
     batch_size: int | None = None
     """Samples in a batch; `None`: as the program makes them."""
     pipeline: str | None = None
-    """Loader of a scenario; `None`: the program's own torch DataLoader."""
+    """Loader of a scenario; `HELD`: no loader; `None`: the program's own torch DataLoader."""
     in_order: bool = True
     persistent_workers: bool = False
 
@@ -60,6 +62,15 @@ class LoaderSettings:
     def outstanding(self) -> int:
         """Batches under way at most: ordered, being made, or finished and not handed over."""
         return self.num_workers * (self.prefetch_factor or 0)
+
+    @property
+    def held(self) -> bool:
+        """Whether they stand for no loader."""
+        return self.pipeline == HELD
+
+    def without_loader(self) -> LoaderSettings:
+        """Give what stands for no loader at this batch size."""
+        return LoaderSettings(0, batch_size=self.batch_size, pipeline=HELD)
 
     def with_workers(self, workers: int) -> LoaderSettings:
         """Give the same with another number of workers, as torch's DataLoader allows it."""
@@ -100,16 +111,14 @@ class Word:
     MEASURE = "measure"
     """Order: train on with `settings`; drop what was prefetched, settle, then measure `seconds` or longer. With
     `first`, indices of the samples that its first batches are made of: say what memory it takes, too."""
-    HELD = "held"
-    """Order: train on with batches fetched before, as if a loader took no time; measure `seconds`."""
     CLOSE = "close"
     """Order: these `settings` will not be asked for again: end their workers. Not answered."""
     STOP = "stop"
     """Order: end the process at once, saving nothing. Not answered."""
     BLOCK = "block"
-    """Answer to MEASURE and HELD: a `Block`."""
+    """Answer to MEASURE: a `Block`."""
     FAILED = "failed"
-    """Answer to MEASURE and HELD: these settings do not work here; `why`. The training goes on."""
+    """Answer to MEASURE: these settings do not work here; `why`. The training goes on."""
     OOM = "oom"
     """The same: for want of memory."""
 
@@ -147,8 +156,6 @@ class Block:
     """Memory of the loader's workers, bytes; what they share is counted once. `None`: not measured."""
     workers_cpus: float | None = None
     """CPUs that the loader's workers used; `None`: not measured."""
-    held: bool = False
-    """Batches had been fetched before: what the training does without a loader."""
     memory: MemoryUse | None = None
     """Most memory that the training took since the order came; `None`: not asked for."""
 

@@ -54,16 +54,11 @@ class TuningResult(Result):
         except RecordError as error:
             raise RecordError(f"{self.folder / TUNE_JSON}: {error}") from error
 
-    @property
-    def _notices(self) -> tuple[str, ...]:
-        """What was said of the data before anything was started."""
-        return tuple(map(str, self._file["asked"].get("notices") or ()))
-
     def contract(self) -> Content:
         return self._kept[1]
 
     def document(self) -> Document:
-        return tuning_document(self._kept[0], self._notices)
+        return tuning_document(self._kept[0], tuple(map(str, self._file["asked"].get("notices") or ())))
 
     def page(self, place: Path | None) -> str:
         from ..report.page.frame import render

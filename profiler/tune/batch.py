@@ -114,11 +114,6 @@ class Probe:
     def fits(self) -> bool:
         return not self.reason
 
-    @property
-    def held_bytes(self) -> int | None:
-        """Memory of a run to its end that the allocator's emergencies did not disturb; `None` for another."""
-        return self.memory.peak_bytes if self.outcome == ProbeOutcome.OK and not self.memory.retries else None
-
 
 Try = Callable[[int, float], Probe]
 """Trains with a batch size in a new process, for at most so many seconds."""
@@ -202,7 +197,9 @@ def _next_size(probes: Mapping[int, Probe], cap: int) -> int:
     if not low:
         # What fails for another reason than memory fails at any size.
         return high // 2 if probes[high].outcome != ProbeOutcome.FAILED else 0
-    held = {size: nbytes for size, tried in sorted(probes.items()) if (nbytes := tried.held_bytes)}
+    # Of runs to their end that the allocator's emergencies did not disturb.
+    ran = {size: tried.memory for size, tried in sorted(probes.items()) if tried.outcome == ProbeOutcome.OK}
+    held = {size: memory.peak_bytes for size, memory in ran.items() if memory.peak_bytes and not memory.retries}
     room = probes[low].room_bytes
     within = None if room is None else _largest_within(held, room)
     if high:
@@ -348,7 +345,8 @@ def measure(bench: ScriptBench, settings: LoaderSettings, sizes: Sequence[int], 
                 break
             say(f"measuring batches of {size} kept in memory")
             with suppress(TrialFailed):
-                found.alone[size] = bench.held(BLOCK_S, size).samples_per_s
+                alone = bench.measure(replace(settings, batch_size=size).without_loader(), BLOCK_S)
+                found.alone[size] = alone.samples_per_s
     except BenchEnded as error:
         found.ended = str(error)
     for size in found.blocks:

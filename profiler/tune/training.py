@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -219,17 +219,14 @@ class StartedTraining:
         return "\n".join((f" Its last output ({path}):", *(f"  {plain(line)}" for line in lines)))
 
 
-def members(mark: str) -> set[int]:
-    """Processes with this `NAME=value` in their environment. Processes of others cannot be looked into."""
-    wanted = mark.encode() + b"\0"
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
+def members(mark: str) -> dict[int, str]:
+    """Find processes with this `NAME=value` in their environment, and what each is called. Processes of others cannot
+    be looked into."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            begin = (entry / "environ").read_bytes() + b"\0"
-            if begin.startswith(wanted) or b"\0" + wanted in begin:
-                found.add(int(entry.name))
+            if mark.encode() in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != os.getpid():
+                found[int(entry.name)] = (entry / "comm").read_text().strip()
     return found
 
 
@@ -239,7 +236,7 @@ def end_all(mark: str, group: int) -> None:
     until = time.monotonic() + GONE_SECONDS
     while True:
         left = members(mark)
-        pids = left if time.monotonic() > until else {pid for pid in left if _name(pid) != SHARES}
+        pids = [pid for pid, name in left.items() if name != SHARES or time.monotonic() > until]
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
         for pid in pids:
@@ -248,12 +245,6 @@ def end_all(mark: str, group: int) -> None:
         if not left or (pids and time.monotonic() > until):
             break
         time.sleep(0.02)
-
-
-def _name(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    return ""
 
 
 @dataclass(frozen=True)
@@ -344,16 +335,34 @@ class ScriptBench:
             TrialFailed: these settings do not work.
             BenchEnded: nothing works any more.
         """
-        return self._order(Word.MEASURE, settings, seconds, first)
-
-    def held(self, seconds: float, batch_size: int | None = None) -> Block:
-        """Measure the same with batches that were fetched before: the training without a loader. Raises as above.
-
-        Args:
-            batch_size: of those batches; `None`: the baseline's.
-        """
-        size = self.baseline.batch_size if batch_size is None else batch_size
-        return self._order(Word.HELD, replace(self.baseline, batch_size=size), seconds)
+        tried = False
+        while True:
+            training = self._training
+            if training is None:
+                if self.starts > self._paused:
+                    number, most = self.starts + 1, self._launch.most_starts + self._paused
+                    self._say(f"The training has ended: starting it again ({number} of at most {most} starts).")
+                try:
+                    training = self._start()
+                except WhyidleError as error:
+                    raise BenchEnded(str(error)) from error
+            training.busy = True
+            training.channel.send(Word.MEASURE, settings=settings, seconds=seconds, first=first)
+            answer = self._await_block(training, LONGEST_BLOCK * seconds + ANSWER_SECONDS)
+            if answer is None:
+                continue
+            if answer["say"] == Word.BLOCK:
+                block: Block = answer["block"]
+                self.steps += block.batches
+                if not settings.held:
+                    self._open.add(settings)
+                return block
+            out_of_memory, ended = answer["say"] == Word.OOM, bool(answer.get("ended"))
+            only = tried or self._launch.most_starts == 1
+            if only or not self._may_do_alone(settings, out_of_memory, ended):
+                why = str(answer.get("why", ""))
+                raise TrialFailed(why if answer.get("died") else plain(why), out_of_memory, ended)
+            tried = True
 
     def close(self, settings: LoaderSettings) -> None:
         """End the workers of settings that will not be asked for again."""
@@ -416,36 +425,6 @@ class ScriptBench:
         self.steps += self._ready.steps
         training.stop_sampler()
         return training
-
-    def _order(self, say: str, settings: LoaderSettings, seconds: float, first: Sequence[int] | None = None) -> Block:
-        tried = False
-        while True:
-            training = self._training
-            if training is None:
-                if self.starts > self._paused:
-                    number, most = self.starts + 1, self._launch.most_starts + self._paused
-                    self._say(f"The training has ended: starting it again ({number} of at most {most} starts).")
-                try:
-                    training = self._start()
-                except WhyidleError as error:
-                    raise BenchEnded(str(error)) from error
-            training.busy = True
-            training.channel.send(say, settings=settings, seconds=seconds, first=first)
-            answer = self._await_block(training, LONGEST_BLOCK * seconds + ANSWER_SECONDS)
-            if answer is None:
-                continue
-            if answer["say"] == Word.BLOCK:
-                block: Block = answer["block"]
-                self.steps += block.batches
-                if say == Word.MEASURE:
-                    self._open.add(settings)
-                return block
-            out_of_memory, ended = answer["say"] == Word.OOM, bool(answer.get("ended"))
-            only = tried or self._launch.most_starts == 1
-            if only or not self._may_do_alone(settings, out_of_memory, ended):
-                why = str(answer.get("why", ""))
-                raise TrialFailed(why if answer.get("died") else plain(why), out_of_memory, ended)
-            tried = True
 
     def _may_do_alone(self, settings: LoaderSettings, out_of_memory: bool, ended: bool) -> bool:
         """Tell whether what went wrong may be others' doing; they are out of the way then.

@@ -18,9 +18,7 @@ from support.runs import WHYIDLE, WITHOUT_COMPILER, report, steps_of
 from support.small_disk import small_disk
 from support.warm import run
 
-TRAIN = (
-    WITHOUT_COMPILER
-    + """
+TRAIN = """
 import os, sys, time, torch
 from torch.utils.data import DataLoader, Dataset
 torch.set_num_threads(1)
@@ -46,13 +44,12 @@ for epoch in range(2):
 print(loss.item().hex())
 sys.exit(5)
 """
-)
 STEPS = 80
 
 
 def program(tmp_path: Path, before: str = "", within: str = "pass", workers: int = 0) -> list[str | Path]:
     path = tmp_path / "train.py"
-    path.write_text(TRAIN.format(before=before, within=within, workers=workers))
+    path.write_text(WITHOUT_COMPILER + TRAIN.format(before=before, within=within, workers=workers))
     return [sys.executable, path]
 
 

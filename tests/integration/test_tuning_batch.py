@@ -18,9 +18,7 @@ from whyidle.tune.training import Launch
 SECONDS = 250.0
 """For a probe, which takes a few on a machine of its own."""
 OWN = LoaderSettings(0, batch_size=8)
-PROGRAM = (
-    PARTS
-    + """
+PROGRAM = """
 import resource, signal
 MB = 1 << 20
 A_SAMPLE = 2 * MB
@@ -35,7 +33,6 @@ def used():
     line = next(line for line in open("/proc/self/status") if line.startswith("VmSize:"))
     return 1024 * int(line.split()[1])
 """
-)
 LIMITED = """
 train(torch.zeros(8, 4))
 room = 700 * MB
@@ -57,7 +54,7 @@ def launch(program: Path) -> Launch:
 
 def script(tmp_path: Path, *parts: str) -> Launch:
     path = tmp_path / "train.py"
-    path.write_text("".join(map(textwrap.dedent, (PROGRAM, *parts))))
+    path.write_text("".join(map(textwrap.dedent, (PARTS, PROGRAM, *parts))))
     return launch(path)
 
 

@@ -61,8 +61,7 @@ def test_blocks_of_several_settings_are_measured_in_one_training(tmp_path: Path)
         assert persistent.restart_ns is not None
         assert persistent.start_ns is not None
         loaded = tuner.batches()[taken_at:]
-        held = tuner.block(NONE, say=Word.HELD)
-        assert held.held
+        held = tuner.block(NONE.without_loader())
         # A few batches, over and over: no loader makes so many alike in a row.
         assert len({tuple(batch.indices) for batch in tuner.batches(held)}) <= KEPT
 
@@ -165,7 +164,7 @@ while True:
     with tuned(tmp_path, PARTS + program) as tuner:
         tuner.ready()
         assert tuner.makers(tuner.block(NONE)) == ALONE
-        said = tuner.order(Word.HELD, NONE)
+        said = tuner.order(Word.MEASURE, NONE.without_loader())
         assert (said["say"], "changes its batches in place" in said["why"]) == (Word.FAILED, True)
         assert tuner.makers(tuner.block(NONE)) == ALONE
 

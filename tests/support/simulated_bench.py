@@ -117,6 +117,8 @@ class SimulatedBench:
         return self._now
 
     def measure(self, settings: LoaderSettings, seconds: float) -> Block:
+        if settings.held:
+            return self._alone(seconds)
         self.run.append(settings)
         self.asked.append((self._now, seconds))
         if self.interrupt_after is not None and len(self.run) > self.interrupt_after:
@@ -134,11 +136,11 @@ class SimulatedBench:
         restarts = 0 if settings.persistent_workers else None
         return replace(block, start_ns=None if begins is None else int(begins), restart_ns=restarts)
 
-    def held(self, seconds: float, batch_size: int | None = None) -> Block:
+    def _alone(self, seconds: float) -> Block:
         if self.no_held:
             raise TrialFailed("no batch can be kept")
         self.asked.append((self._now, seconds))
-        return replace(self._block(self.baseline, held_rate(self.spec), seconds, 2), held=True)
+        return self._block(self.baseline, held_rate(self.spec), seconds, 2)
 
     def close(self, settings: LoaderSettings) -> None:
         self.closed.append(settings)

@@ -136,9 +136,9 @@ class Tuner:
         self.channel.send(say, settings=settings, seconds=seconds)
         return self.answer()
 
-    def block(self, settings: LoaderSettings, seconds: float = 0.05, say: str = Word.MEASURE) -> Block:
+    def block(self, settings: LoaderSettings, seconds: float = 0.05) -> Block:
         """A block that was measured with what was ordered, on batches that the program got within it."""
-        said = self.order(say, settings, seconds)
+        said = self.order(Word.MEASURE, settings, seconds)
         assert said["say"] == Word.BLOCK, said
         block: Block = said["block"]
         assert block.batches >= FEWEST

@@ -162,10 +162,8 @@ class Measurement:
     settings: LoaderSettings
     wanted_ns: int
     """How long to measure."""
-    held: bool
-    """A few batches are trained on again and again."""
     kept: Kept | None = None
-    """Those batches."""
+    """A few batches that are trained on again and again, where that is asked for."""
     first: Sequence[int] | None = None
     """Samples that the first batches are made of; `None`: nobody asks for the memory that it takes."""
     start_ns: int | None = None
@@ -238,12 +236,10 @@ class Measurement:
     def block(self) -> Block:
         """Give what was measured."""
         span = self.begin_ns, self.end_ns, self._wait_ns, self.start_ns, self.restart_ns
-        return Block(self.settings, self._batches, self._samples, *span, held=self.held)
+        return Block(self.settings, self._batches, self._samples, *span)
 
     def _has_settled(self, now: int) -> bool:
         workers, outstanding = self.settings.num_workers, self.settings.outstanding
-        if self.held:
-            workers = outstanding = 0
         took = now - self._settling_ns
         if self._settled >= max(2, outstanding):
             return True
@@ -253,7 +249,7 @@ class Measurement:
 
     def _is_long_enough(self, now: int) -> bool:
         took = now - self.begin_ns
-        wanted = max(LEAST_BATCHES, 0 if self.held else BURSTS * self.settings.num_workers)
+        wanted = max(LEAST_BATCHES, BURSTS * self.settings.num_workers)
         return (took >= self.wanted_ns and self._batches >= wanted) or (
             took >= LONGEST_BLOCK * self.wanted_ns and self._batches >= FEWEST
         )
@@ -378,7 +374,7 @@ class Switching:
         if from_a_signal(error):
             raise error
         why, settings = sentence(error), measured.settings
-        if measured.held:
+        if settings.held:
             self._leave(self._kept.pop(settings.batch_size, None))
         else:
             source = self._sources.get(settings)
@@ -406,9 +402,8 @@ class Switching:
             settings: LoaderSettings = order["settings"]
             if order["say"] == Word.CLOSE:
                 self._close(settings)
-            elif order["say"] in (Word.MEASURE, Word.HELD):
-                held, first = order["say"] == Word.HELD, order.get("first")
-                ordered = Measurement(settings, int(order["seconds"] * S), held, first=first)
+            elif order["say"] == Word.MEASURE:
+                ordered = Measurement(settings, int(order["seconds"] * S), first=order.get("first"))
                 try:
                     self._begin(ordered)
                 except Exception as error:
@@ -422,7 +417,7 @@ class Switching:
         if self._working is not None:
             # Its workers would take CPU from the block that follows; to drain a queue takes a full one too.
             self._working.rest(LONGEST_REST_S)
-        if ordered.held:
+        if settings.held:
             self._source = ordered.kept = self._kept.setdefault(settings.batch_size, Kept())
             self._fill(ordered.kept, settings)
         elif settings in self._sources:

@@ -222,14 +222,18 @@ def test_a_loader_without_batches_is_said() -> None:
 
 def test_held_batches_take_no_time_and_no_loader_of_another_size() -> None:
     large = LoaderSettings(2, 2, batch_size=8)
-    world = World((Word.MEASURE, TWO, 0.5), (Word.HELD, NONE, 0.5), (Word.HELD, large, 0.5))
+    world = World(
+        (Word.MEASURE, TWO, 0.5),
+        (Word.MEASURE, NONE.without_loader(), 0.5),
+        (Word.MEASURE, large.without_loader(), 0.5),
+    )
     trained = world.train()
     measured, held, larger = world.blocks
-    assert (held.held, measured.held) == (True, False)
+    assert (held.settings.held, measured.settings.held) == (True, False)
     assert held.samples_per_s == pytest.approx(4 / 0.010, rel=1e-6)
     assert larger.samples_per_s == pytest.approx(8 / 0.010, rel=1e-6)
     assert held.wait_ns == 0
-    assert [source.settings for source in world.sources] == [TWO, large]
+    assert [source.settings for source in world.sources] == [TWO, LoaderSettings(0, batch_size=8)]
     assert len(set(trained[-larger.batches :])) == 8
 
 

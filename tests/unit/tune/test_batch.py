@@ -48,6 +48,8 @@ class Simulated:
         return self.clock
 
     def measure(self, settings: LoaderSettings, seconds: float) -> Block:
+        if settings.held:
+            return self.alone(settings.batch_size, seconds)
         self.asked.append(settings)
         size = settings.batch_size
         self.clock += seconds * 1.5
@@ -61,7 +63,7 @@ class Simulated:
         waited = round(self.wait_share * elapsed)
         return Block(settings, batches, batches * size, 0, elapsed, waited)
 
-    def held(self, seconds: float, batch_size: int | None = None) -> Block:
+    def alone(self, batch_size: int, seconds: float) -> Block:
         """As if there were no loader: all but the wait."""
         if not self.wait_share:
             raise AssertionError("not asked for")
@@ -69,7 +71,7 @@ class Simulated:
         if batch_size >= self.cannot_keep:
             raise TrialFailed("these batches cannot be kept")
         took = round((1 - self.wait_share) * self.step_ns(batch_size))
-        return Block(replace(OWN, batch_size=batch_size), 10, 10 * batch_size, 0, 10 * took, 0, held=True)
+        return Block(replace(OWN, batch_size=batch_size), 10, 10 * batch_size, 0, 10 * took, 0)
 
     def close(self, settings: LoaderSettings) -> None:
         assert settings != OWN

@@ -36,8 +36,8 @@ def orders(closes=lambda workers: None):
         if order["say"] == "close": closes(order["settings"].num_workers)
         else: yield order, order["settings"].num_workers
 def block(order):
-    line.send("block", block={"settings": order["settings"], "batches": 20, "samples": 80, "begin_ns": 0,
-                              "end_ns": int(1e9), "wait_ns": 0, "held": order["say"] == "held"})
+    times = {"begin_ns": 0, "end_ns": int(1e9), "wait_ns": 0}
+    line.send("block", block={"settings": order["settings"], "batches": 20, "samples": 80, **times})
 """
 
 
@@ -80,12 +80,12 @@ def test_orders_are_answered_by_blocks_and_nothing_is_left_at_the_end(bench: tup
     assert running.baseline == LoaderSettings(0, batch_size=4)
     assert (running.ready.batches_per_epoch, running.ready.fixed) == (10, {"in_order": "why not"})
     assert running.measure(four, 0.5).settings == four
-    assert running.held(0.5).held
+    assert running.measure(four.without_loader(), 0.5).settings.held
     assert running.steps == 60 + 20 + 20
     folder = running.run_folder
     assert len(members(f"{RUN}={folder}")) == 2
     running.end()
-    assert members(f"{RUN}={folder}") == set()
+    assert members(f"{RUN}={folder}") == {}
     assert not (folder / ORDERS).exists()
     assert not (folder / ANSWERS).exists()
     assert open_run(folder).info["ended"]["status"] == "stopped"
@@ -248,7 +248,7 @@ def test_ctrl_c_waits_until_it_is_ended(bench: tuple[ScriptBench, Path], monkeyp
     monkeypatch.setattr(training, "end_all", interrupted)
     with pytest.raises(KeyboardInterrupt):
         running.end()
-    assert members(f"{RUN}={folder}") == set()
+    assert members(f"{RUN}={folder}") == {}
 
 
 def test_files_that_were_there_are_not_the_user_s_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
