@@ -132,6 +132,8 @@ def log_to(
         ValueError: `every_s` is not above 0, or more than 1e9.
         WhyidleError: `run` holds no recorded steps.
     """
+    from pathlib import Path
+
     from .capture.scalars import sender
     from .record.scalars import MOST_SECONDS
 
@@ -142,15 +144,11 @@ def log_to(
         return
     send = sender(target, alone=run is not None)
     if run is not None:
-        from pathlib import Path
-
         from .report.export.scalars import figures_of
 
         for figures, at in figures_of(Path(run), every_s):
             send(figures, at)
     elif folder := os.environ.get(_RUN):
-        from pathlib import Path
-
         from .capture import scalars
 
         scalars.begin(Path(folder), target, every_s, every_rank)

@@ -122,7 +122,6 @@ class _Search:
         self.winner = plan.baseline
         self.proven_from: int | None = None
         self._predicted: dict[LoaderSettings, Prediction] = {}
-        self._open: set[LoaderSettings] = set()
 
     @property
     def alive(self) -> list[LoaderSettings]:
@@ -147,7 +146,10 @@ class _Search:
             for settings in (self.held, self.own) if self.round % 2 else (self.own, self.held):
                 self._measure(settings)
         if nothing:
-            self._note_what_is_cheaper()
+            self.notes.append("other workers, prefetch, order and pinning: there is nothing to gain")
+            able = self._space()
+            if able and cost(cheapest := self._cheapest(able), self.own) < cost(self.own, self.own):
+                self.notes.append(f"{describe(cheapest)}: predicted to be as fast at less cost")
             return SearchEnd.NOTHING_TO_GAIN
         self.phase = SearchPhase.RACE
         self.candidates |= dict.fromkeys(self._first_wave())
@@ -341,12 +343,6 @@ class _Search:
         # The replay knows nothing of other loaders. They get as many workers as the program's own would need.
         return wanted[:most] + [replace(pick, pipeline=name) for name in plan.pipelines if name != own.pipeline]
 
-    def _note_what_is_cheaper(self) -> None:
-        self.notes.append("other workers, prefetch, order and pinning: there is nothing to gain")
-        able = self._space()
-        if able and cost(cheapest := self._cheapest(able), self.own) < cost(self.own, self.own):
-            self.notes.append(f"{describe(cheapest)}: predicted to be as fast at less cost")
-
     # Blocks, and what they cost.
 
     def _shuffled(self, orders: Sequence[LoaderSettings]) -> list[LoaderSettings]:
@@ -365,7 +361,6 @@ class _Search:
         self._tell(settings, None)
         block, error, out_of_memory = None, None, False
         try:
-            self._open |= {settings} - {self.held}
             block = self.bench.measure(settings, seconds)
         except TrialFailed as failure:
             error, out_of_memory = str(failure), failure.out_of_memory
@@ -377,10 +372,8 @@ class _Search:
 
     def _close_all_but(self, *raced: LoaderSettings) -> None:
         """End the workers of what is no longer raced: they hold memory."""
-        kept = {self.own, self.winner, *raced}
-        for settings in self._open - kept:
+        for settings in self.bench.open - {self.own, self.winner, *raced}:
             self.bench.close(settings)
-        self._open &= kept
 
     def _tell(self, settings: LoaderSettings, entry: Entry | None) -> None:
         best, speedup = self.own, 1.0

@@ -284,7 +284,7 @@ class ScriptBench:
         """As `time.time()`; files that are older are guarded."""
         self._limit = time.monotonic() + launch.limit_s
         self._training: StartedTraining | None = None
-        self._open: set[LoaderSettings] = set()
+        self.open: set[LoaderSettings] = set()
         """Settings whose workers live, with all that they have made ready."""
         self._why = ""
         """Why it ended the last time."""
@@ -355,7 +355,7 @@ class ScriptBench:
                 block: Block = answer["block"]
                 self.steps += block.batches
                 if not settings.held:
-                    self._open.add(settings)
+                    self.open.add(settings)
                 return block
             out_of_memory, ended = answer["say"] == Word.OOM, bool(answer.get("ended"))
             only = tried or self._launch.most_starts == 1
@@ -366,7 +366,7 @@ class ScriptBench:
 
     def close(self, settings: LoaderSettings) -> None:
         """End the workers of settings that will not be asked for again."""
-        self._open.discard(settings)
+        self.open.discard(settings)
         if self._training is not None:
             with suppress(OSError):
                 self._training.channel.send(Word.CLOSE, settings=settings)
@@ -395,7 +395,7 @@ class ScriptBench:
             last = f"; the last end: {self._why}" if self._why else ""
             raise BenchEnded(f"the training was started {self._launch.most_starts} times and ended each time{last}")
         self.starts += 1
-        self._open.clear()
+        self.open.clear()
         launch, first = self._launch, self._ready is None
         folder = self.folder / f"training-{len(list(self.folder.glob('training-*'))) + 1}"
         training = self._training = StartedTraining(launch, folder)
@@ -432,7 +432,7 @@ class ScriptBench:
         A training ends of itself too: its data or its schedule are used up, with whatever settings. And queues of
         loaders that are paused take memory that these settings would have in real use.
         """
-        others = self._open - {settings, self.baseline}
+        others = self.open - {settings, self.baseline}
         if ended:
             self.end()
         else:

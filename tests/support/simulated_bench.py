@@ -103,15 +103,11 @@ class SimulatedBench:
 
     def __post_init__(self) -> None:
         self._rng = np.random.default_rng((self.seed, 7))
-        self._started: set[LoaderSettings] = set()
+        self.open: set[LoaderSettings] = set()
 
     @property
     def baseline(self) -> LoaderSettings:
         return self.spec.baseline
-
-    @property
-    def batches_per_epoch(self) -> int | None:
-        return self.spec.batches_per_epoch
 
     def now(self) -> float:
         return self._now
@@ -127,8 +123,8 @@ class SimulatedBench:
             self._now += 0.5
             raise self.fails[settings]
         begins = None
-        if settings not in self._started:
-            self._started.add(settings)
+        if settings not in self.open:
+            self.open.add(settings)
             begins = start_ns(self.spec, settings)
             self._now += begins / 1e9
         steady = rate(self.spec, settings) * self.faster(settings)
@@ -144,7 +140,7 @@ class SimulatedBench:
 
     def close(self, settings: LoaderSettings) -> None:
         self.closed.append(settings)
-        self._started.discard(settings)
+        self.open.discard(settings)
 
     def _block(self, settings: LoaderSettings, steady: float, seconds: float, settle: int) -> Block:
         batch_s = self.spec.batch_size / steady
