@@ -16,7 +16,7 @@ import pytest
 from golden.comparisons import COMPARISONS
 from golden.singles import BUILDERS
 from support.idx_files import make_set
-from support.runs import SLOW
+from support.runs import SLOW, ended
 from whyidle.commands.main import parser
 from whyidle.commands.run import spelled_out
 
@@ -115,15 +115,8 @@ def test_it_runs(command: str, place: Path) -> None:
         pytest.skip(f"needs {program[1]}")
     training = subprocess.Popen([sys.executable, "train.py", "for-ever"], cwd=place)
     try:
-        done = subprocess.run(
-            ["bash", "-c", in_small(command, training.pid)],
-            cwd=place,
-            env=os.environ | {"PATH": f"{bin_}:{os.environ['PATH']}", "size": "8", "n": "1", "round": "1"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        environment = os.environ | {"PATH": f"{bin_}:{os.environ['PATH']}", "size": "8", "n": "1", "round": "1"}
+        done = ended("bash", "-c", in_small(command, training.pid), cwd=place, env=environment, timeout=300)
     finally:
         training.kill()
         training.wait()

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import whyidle.commands.run as run_command
-from support.runs import WHYIDLE, mistaken, run
+from support.runs import WHYIDLE, ended, mistaken, run
 from whyidle.commands.main import main
 from whyidle.record import scalars
 from whyidle.record.files import read_json
@@ -75,15 +75,7 @@ def without_home(user: int, *command: str, cwd: Path) -> subprocess.CompletedPro
     caps = "+dac_read_search"
     become = [f"--reuid={user}", f"--regid={user}", "--clear-groups", f"--inh-caps={caps}", f"--ambient-caps={caps}"]
     environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_STATE_HOME")}
-    return subprocess.run(
-        ["setpriv", *become, *command],
-        env=environment,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=250,
-        stdin=subprocess.DEVNULL,
-    )
+    return ended("setpriv", *become, *command, env=environment, cwd=cwd, timeout=250, stdin=subprocess.DEVNULL)
 
 
 @pytest.fixture
@@ -135,12 +127,7 @@ def test_without_proc_a_command_runs(tmp_path: Path) -> None:
     inner = shlex.join(
         [*WHYIDLE, "run", "--no-live", "--out", str(tmp_path / "r"), "--", "sh", "-c", "echo alive; exit 3"]
     )
-    done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", f"mount -t tmpfs none /proc && {inner}"],
-        capture_output=True,
-        text=True,
-        timeout=250,
-    )
+    done = ended("unshare", "-m", "sh", "-c", f"mount -t tmpfs none /proc && {inner}", timeout=250)
     if "unshare failed" in done.stderr or "mount:" in done.stderr:
         pytest.skip("no file system may be mounted here")
     assert (done.returncode, done.stdout) == (3, "alive\n"), done.stderr
