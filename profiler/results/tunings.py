@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..errors import RecordError, WhyidleError
-from ..record.files import read_json
 from ..record.run import open_run
 from ..report.contract import tuning as tune_json
 from ..report.contract.encode import Content
 from ..report.document import Caution, Document, blocks_of_kind
 from ..report.documents.tuning import tuning_document
-from ..tune.result import FORMAT, RECORDING, TUNE_JSON, VERSION, Tuning
+from ..tune.result import RECORDING, TUNE_JSON, Tuning, kept
 from .result import Result
 
 
@@ -28,22 +27,9 @@ class TuningResult(Result):
         return cls(folder) if (folder / TUNE_JSON).is_file() else None
 
     @cached_property
-    def _file(self) -> dict[str, Any]:
-        """Content of `tune.json`: what was `asked`, when it `began`, and the `result`, `None` until there is one."""
-        path = self.folder / TUNE_JSON
-        try:
-            content = read_json(path)
-            if (content["format"], content["version"]) != (FORMAT, VERSION):
-                raise ValueError(f"another format than version {VERSION}")
-            known = {"asked": dict(content["asked"]), "began": str(content["began"])}
-            return known | {"result": content.get("result")}
-        except (ValueError, KeyError, TypeError) as error:
-            raise RecordError(f"{path} is not a readable tuning: {error}.") from error
-
-    @cached_property
     def _kept(self) -> tuple[Tuning, dict[str, Any]]:
         """The result, and its JSON as `tune` wrote it."""
-        result = self._file["result"]
+        _, _, result = kept(self.folder)
         if result is None:
             raise WhyidleError(
                 f"{self.folder} holds a tuning without a result: it still runs, or was cut short. To read its "
@@ -58,7 +44,8 @@ class TuningResult(Result):
         return self._kept[1]
 
     def document(self) -> Document:
-        return tuning_document(self._kept[0], tuple(map(str, self._file["asked"].get("notices") or ())))
+        asked, _, _ = kept(self.folder)
+        return tuning_document(self._kept[0], tuple(map(str, asked.get("notices") or ())))
 
     def page(self, place: Path | None) -> str:
         from ..report.page.frame import render
@@ -82,10 +69,11 @@ class TuningResult(Result):
             info = {} if first.is_symlink() else open_run(first).info
         except WhyidleError:
             info = {}
-        command, host = self._file["asked"].get("command"), info.get("host") or {}
+        asked, began, _ = kept(self.folder)
+        command, host = asked.get("command"), info.get("host") or {}
         told = {
             "command": shlex.join(map(str, command)) if isinstance(command, list) else "",
-            "began": self._file["began"],
+            "began": began,
             "device": (info.get("device") or {}).get("title"),
             "host": ", ".join(str(host[name]) for name in ("name", "machine") if host.get(name)),
             "CPUs of the machine": host.get("cpus"),

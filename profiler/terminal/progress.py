@@ -138,7 +138,7 @@ class TuneProgress(Drawn):
         """A block begins, or has ended."""
         self._now, self._at = now, time.monotonic()
         if now.entry is not None:
-            self._tried |= set() if now.settings.held else {now.settings}
+            self._tried.add(now.settings)
             if now.entry.error is not None:
                 self.say(f"{describe(now.settings, now.baseline)}: {now.entry.error.splitlines()[0]}")
             elif self._live is None:
@@ -165,7 +165,7 @@ class TuneProgress(Drawn):
         return f"block {now.block}, {tried} tried, at most {live.duration(left)} left · {now.phase}"
 
     def _state(self, now: SearchProgress) -> str:
-        what = "batches kept in memory" if now.settings.held else describe(now.settings, now.baseline)
+        what = "batches kept in memory" if now.held else describe(now.settings, now.baseline)
         if now.entry is not None and now.entry.block is not None:
             what += f": {now.entry.block.samples_per_s:.0f} samples/s in this block"
         best = "" if now.speedup == 1 else f" · best so far {now.speedup:.2f}×: {describe(now.best, now.baseline)}"

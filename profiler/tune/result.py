@@ -9,7 +9,7 @@ from typing import Any
 
 from ..analyse.statistics import Estimate
 from ..errors import RecordError
-from ..record.files import write_json
+from ..record.files import read_json, write_json
 from ..record.tuning import LoaderSettings
 from .patch import Patch
 
@@ -221,3 +221,19 @@ def keep(folder: Path, asked: dict[str, Any], began: str, result: dict[str, Any]
         write_json(folder / TUNE_JSON, content)
     except OSError as error:
         raise RecordError(f"cannot write {folder}: {error.strerror}. Choose another folder with --out.") from error
+
+
+def kept(folder: Path) -> tuple[dict[str, Any], str, dict[str, Any] | None]:
+    """Read `tune.json`: what was asked, when it began, and the result, `None` until there is one.
+
+    Raises:
+        RecordError: not readable, or of an unknown version.
+    """
+    path = folder / TUNE_JSON
+    try:
+        content = read_json(path)
+        if (content["format"], content["version"]) != (FORMAT, VERSION):
+            raise ValueError(f"another format than version {VERSION}")
+        return dict(content["asked"]), str(content["began"]), content.get("result")
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"{path} is not a readable tuning: {error}.") from error

@@ -69,6 +69,7 @@ class SearchProgress:
     phase: str
     """A value of `SearchPhase`."""
     settings: LoaderSettings
+    held: bool
     block: int
     """Number of the block, from 1."""
     left_s: float
@@ -382,7 +383,8 @@ class _Search:
             best, _ = now.pick(each for each in now.settings if now.eligible(each))
             speedup = 1.0 if best == self.own else exp(now.fit.ratio(best, self.own).value)
         block = len(self.entries) + (entry is None)
-        self._on_event(SearchProgress(self.phase, settings, block, self._left_s(), best, speedup, entry, self.own))
+        shown, left_s = self.own if settings.held else settings, self._left_s()
+        self._on_event(SearchProgress(self.phase, shown, settings.held, block, left_s, best, speedup, entry, self.own))
 
     def _left_s(self) -> float:
         return self.plan.budget_s - (self.entries[-1].ended_s if self.entries else 0.0)

@@ -16,7 +16,7 @@ import pytest
 from golden.comparisons import COMPARISONS
 from golden.singles import BUILDERS
 from support.idx_files import make_set
-from support.runs import SLOW, ended
+from support.runs import ended
 from whyidle.commands.main import parser
 from whyidle.commands.run import spelled_out
 
@@ -31,6 +31,7 @@ NEEDS = {
     "that the newest recording of this machine is a test's": r"^whyidle (report|live|live --once)$",
 }
 """What a line needs that is not here → which lines."""
+SLOW = (Path(__file__).with_name("programs") / "slow.py").read_text()
 TRAIN = f"""{SLOW}
 if __name__ == "__main__":
     train(1000 if "for-ever" in sys.argv else 3, lambda: DataLoader(Slow(160, 0.005), batch_size=4))

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from support.runs import SLOW, WHYIDLE, WITHOUT_COMPILER, report, steps_of
+from support.runs import WHYIDLE, WITHOUT_COMPILER, report, steps_of
 
 PACKAGES = {
     *("torch", "torchgen", "functorch", "numpy", "filelock", "typing_extensions", "sympy", "mpmath", "networkx"),
     *("jinja2", "markupsafe", "fsspec", "nvidia", "triton", "setuptools", "pkg_resources", "isympy", "cuda"),
 }
 """Of a training's environment: torch, what it needs, and nothing of whyidle's."""
+SLOW = (Path(__file__).with_name("programs") / "slow.py").read_text()
 TRAIN = f"""{WITHOUT_COMPILER}{SLOW}
 if __name__ == "__main__":
     start, epochs = sys.argv[1:]

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from support.runs import SLOW, WHYIDLE, WITHOUT_COMPILER, called, mistaken, report, short_folder
+from support.runs import WHYIDLE, WITHOUT_COMPILER, called, mistaken, report, short_folder
 from whyidle.terminal.progress import TuneProgress
 from whyidle.tune.search import SearchProgress
 from whyidle.tune.training import members
+
+SLOW = (Path(__file__).with_name("programs") / "slow.py").read_text()
 
 
 def written(sample_s: float = 0.0, step_s: float = 0.0, epochs: int = 1000, samples: int = 4000) -> str:

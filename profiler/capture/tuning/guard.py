@@ -159,16 +159,15 @@ class Guard:
             finally:
                 os.close(fd)
 
-    def cover(self, module: Any, name: str, place: int) -> None:
+    def cover(self, module: Any, original: Any, place: int) -> None:
         """Look at the path that a function is given, as its argument of this place, which writes past Python."""
-        original = getattr(module, name)
 
         def covered(*args: Any, **kwargs: Any) -> Any:
             if isinstance(args[place], str | os.PathLike):
                 self._look(self.replaces, args[place])
             return original(*args, **kwargs)
 
-        setattr(module, name, covered)
+        setattr(module, original.__name__, covered)
 
 
 _guard: Guard | None = None
@@ -202,10 +201,11 @@ def cover_libraries() -> None:
     guard = _guard
     with contextlib.suppress(Exception):
         # `torch.save` to a path, in C++.
-        guard.cover(sys.modules["torch"].serialization, "_open_zipfile_writer", 0)
+        serialization = sys.modules["torch"].serialization
+        guard.cover(serialization, serialization._open_zipfile_writer, 0)
     with contextlib.suppress(Exception):
         # `safetensors.torch.save_file`, in Rust.
-        Imports().when("safetensors.torch", lambda module: guard.cover(module, "serialize_file", 1))
+        Imports().when("safetensors.torch", lambda module: guard.cover(module, module.serialize_file, 1))
 
 
 def _free_folders(folder: str) -> tuple[str, ...]:

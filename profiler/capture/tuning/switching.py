@@ -18,7 +18,8 @@ import copy
 import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NoReturn, Protocol
+from enum import Enum, auto
+from typing import Any, NoReturn, Protocol
 
 import torch
 
@@ -151,8 +152,10 @@ def tensors_in(batch: Any) -> list[torch.Tensor]:
     return found
 
 
-Due = Literal["settle", "begin", "end"]
-"""What is due at a border of steps: to settle anew, to measure what follows, or to answer."""
+class Due(Enum):
+    """What is due at a border of steps: to settle anew, to measure what follows, or to answer."""
+
+    SETTLING, BEGIN, END = auto(), auto(), auto()
 
 
 @dataclass
@@ -218,17 +221,17 @@ class Measurement:
         often = self._cuts >= MOST_CUTS
         if (interrupted or pass_ended) and often and not self._spans and self._last and self._last[1] >= FEWEST:
             self.end_ns, self._batches, self._samples, self._wait_ns = self._last
-            return "end"
+            return Due.END
         if interrupted or (pass_ended and not often):
             self._cuts += 1
             if self._cuts > MOST_TRIES:
                 raise RuntimeError("validation or checkpoints come too often to measure between them")
-            return "settle"
+            return Due.SETTLING
         self._spans |= pass_ended
         if self._is_long_enough(now) if self.begin_ns else self._has_settled(now):
             if self.kept is not None:
                 self.kept.require_unchanged()
-            return "end" if self.begin_ns else "begin"
+            return Due.END if self.begin_ns else Due.BEGIN
         if self.begin_ns:
             self._last = now, self._batches, self._samples, self._wait_ns
         return None
@@ -347,9 +350,9 @@ class Switching:
             return
         self._stands()
         pids: list[int] = getattr(self._source, "pids", [])
-        if due == "settle":
+        if due is Due.SETTLING:
             self._settle(measured)
-        elif due == "begin":
+        elif due is Due.BEGIN:
             measured.cpu_ns = sum(map(cpu_ns, pids))
             self._device.synchronize()
             measured.begin_ns = self._now()
