@@ -78,8 +78,11 @@ def watch(
         ready: tells how many finished batches wait to be fetched; called when a batch is asked for.
         capacity: how many can wait.
     """
+    if _RUN not in os.environ and _current() is None:
+        return iterable
+    data = sys.modules.get("torch.utils.data")
     told = not (batch_size is None and made is None and ready is None)
-    if not _recorded() or (not told and _is_loader(iterable)):
+    if not told and data is not None and isinstance(iterable, data.DataLoader):
         return iterable
     from .capture.watched import watched
 
@@ -129,6 +132,8 @@ def log_to(
         ValueError: `every_s` is not above 0, or more than 1e9.
         WhyidleError: `run` holds no recorded steps.
     """
+    from pathlib import Path
+
     from .capture.scalars import sender
     from .record.scalars import MOST_SECONDS
 
@@ -139,15 +144,11 @@ def log_to(
         return
     send = sender(target, alone=run is not None)
     if run is not None:
-        from pathlib import Path
-
         from .report.export.scalars import figures_of
 
         for figures, at in figures_of(Path(run), every_s):
             send(figures, at)
     elif folder := os.environ.get(_RUN):
-        from pathlib import Path
-
         from .capture import scalars
 
         scalars.begin(Path(folder), target, every_s, every_rank)
@@ -228,11 +229,6 @@ class phase:  # noqa: N801
         return each
 
 
-def _recorded() -> bool:
-    """Whether this process is recorded, or will be."""
-    return _RUN in os.environ or _current() is not None
-
-
 def _current() -> Recording | None:
     active = sys.modules.get("whyidle.capture.active")
     return None if active is None else active.current()
@@ -258,8 +254,3 @@ def _recording(begins: bool = True) -> Recording | None:
             arm.begin()
             running = _current()
     return running
-
-
-def _is_loader(iterable: object) -> bool:
-    data = sys.modules.get("torch.utils.data")
-    return data is not None and isinstance(iterable, data.DataLoader)

@@ -230,7 +230,7 @@ def _tune(spec: TuningSpec, folder: Path, line: Channel) -> None:
     training.record()
     line.send(
         Word.READY,
-        settings=spec.settings.to_json(),
+        settings=spec.settings,
         # Beginnings of passes are in the rates already, see `Fetching`.
         batches_per_epoch=None,
         samples=len(dataset),

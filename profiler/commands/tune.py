@@ -40,7 +40,7 @@ from ..terminal.progress import TuneProgress
 from ..tune.batch import Question, advise, cannot, child_probe
 from ..tune.patch import Patch, loader_made, patch_of, require_new, write_patch
 from ..tune.prove import Proof, advised_of, prove
-from ..tune.result import RECORDING, BatchAdvice, SearchEnd, Tuning, TuningFile
+from ..tune.result import RECORDING, BatchAdvice, SearchEnd, Tuning, keep
 from ..tune.search import search
 from ..tune.standing import Entry, SearchPlan
 from ..tune.training import Launch, NothingToTune, Ready, ScriptBench, script_hint
@@ -77,9 +77,10 @@ PROVING = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     parser.usage = "whyidle tune [options] -- COMMAND …\n       whyidle tune [options] SCENARIO"
-    parser.add_argument("what", nargs="*", metavar="SCENARIO | -- COMMAND …", help="what to tune")
-    parser.add_argument(
+    add("what", nargs="*", metavar="SCENARIO | -- COMMAND …", help="what to tune")
+    add(
         "--budget",
         type=BUDGET,
         default=BUDGET_S,
@@ -87,49 +88,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds that it may take, the program's start counted (120)",
     )
     options.add_full(parser)
-    parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for recordings and results (default: runs/…)")
-    parser.add_argument(
-        "--prove", action="store_true", help="try the first advice on the loader, and hold it against what it promises"
+    add("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
+    add("--out", type=Path, metavar="DIR", help="folder for recordings and results (default: runs/…)")
+    add("--prove", action="store_true", help="try the first advice on the loader, and hold it against what it promises")
+    add(
+        "--patch", type=Path, metavar="FILE", help="write the change of your source as a patch; nothing else is changed"
     )
-    parser.add_argument(
-        "--patch",
-        type=Path,
-        metavar="FILE",
-        help="write the change of your source as a patch; nothing else is changed",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="let the training overwrite files that exist")
-    parser.add_argument("--out-of-order", action="store_true", help="also try in_order=False (torch 2.6 and newer)")
-    parser.add_argument("--max-workers", type=options.count, metavar="N", help="try no more (default: 8, or 4 a CPU)")
-    parser.add_argument(
+    add("--overwrite", action="store_true", help="let the training overwrite files that exist")
+    add("--out-of-order", action="store_true", help="also try in_order=False (torch 2.6 and newer)")
+    add("--max-workers", type=options.count, metavar="N", help="try no more (default: 8, or 4 a CPU)")
+    add(
         "--batch-sizes",
         type=lambda text: text if text in (AUTO, NONE) else options.count(text),
         default=AUTO,
         metavar="auto|none|N",
         help="look for a batch size too, of at most N samples (auto: unless on the processor)",
     )
-    parser.add_argument("--no-live", action="store_true", help="plain lines instead of the line that is drawn over")
-    scenarios = parser.add_argument_group("of scenarios")
-    scenarios.add_argument(
-        "--pipelines", type=options.names, metavar="A,B", help="loaders to try; the first is what it has now"
-    )
-    scenarios.add_argument("--batch-size", type=options.count, metavar="N", help="default: the study's smallest")
-    scenarios.add_argument(
-        "--workers",
-        type=WORKERS,
-        default=0,
-        metavar="N",
-        help="that it has now (default: none)",
-    )
-    scenarios.add_argument(
-        "--prefetch", type=options.count, default=2, metavar="N", help="batches ahead a worker, now (default: 2)"
-    )
-    scenarios.add_argument("--device", default="auto", help="auto, cpu, cuda or emulated:NAME (default: auto)")
-    scenarios.add_argument("--net", help="default: the study's on a GPU and emulated, a small one on the CPU")
-    scenarios.add_argument("--data", type=Path, metavar="DIR", help="folder with images (default: a composed set)")
-    scenarios.add_argument("--limit", type=options.count, metavar="N", help="use the first N images only")
-    scenarios.add_argument("--no-augment", action="store_true", help="decode and resize only")
-    scenarios.add_argument("--seed", type=int, default=0, metavar="N", help="order and augmentation (default: 0)")
+    add("--no-live", action="store_true", help="plain lines instead of the line that is drawn over")
+    add = parser.add_argument_group("of scenarios").add_argument
+    add("--pipelines", type=options.names, metavar="A,B", help="loaders to try; the first is what it has now")
+    add("--batch-size", type=options.count, metavar="N", help="default: the study's smallest")
+    add("--workers", type=WORKERS, default=0, metavar="N", help="that it has now (default: none)")
+    add("--prefetch", type=options.count, default=2, metavar="N", help="batches ahead a worker, now (default: 2)")
+    add("--device", default="auto", help="auto, cpu, cuda or emulated:NAME (default: auto)")
+    add("--net", help="default: the study's on a GPU and emulated, a small one on the CPU")
+    add("--data", type=Path, metavar="DIR", help="folder with images (default: a composed set)")
+    add("--limit", type=options.count, metavar="N", help="use the first N images only")
+    add("--no-augment", action="store_true", help="decode and resize only")
+    add("--seed", type=int, default=0, metavar="N", help="order and augmentation (default: 0)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -153,7 +139,7 @@ class _Command:
         self.folder: Path = arguments.out or self._job.folder
         if self.folder.is_dir() and any(self.folder.iterdir()):
             raise WhyidleError(f"{self.folder} is not empty. Choose another folder with --out.")
-        self._kept = TuningFile(self._job.asked, time.strftime("%Y-%m-%dT%H:%M:%S%z"))
+        self._keep = partial(keep, self.folder, self._job.asked, time.strftime("%Y-%m-%dT%H:%M:%S%z"))
         self.progress = TuneProgress(console(stderr=True), arguments.no_live)
         self._begun = time.monotonic()
 
@@ -179,7 +165,7 @@ class _Command:
             raise
         told = tune_json.tuning(result)
         with suppress(RecordError):
-            replace(self._kept, result=told).save(self.folder)
+            self._keep(told)
         again = shown_again(self.folder, self._arguments.full)
         self._give(tuning_document(result), told, result.patch, f"\n{again}")
         return INTERRUPTED if result.ended == SearchEnd.STOPPED else int(result.ended == SearchEnd.FAILED)
@@ -228,7 +214,7 @@ class _Command:
         analysis = self._recorded(bench)
         for sentence in said_of_writes(bench.writes()):
             progress.say(sentence)
-        self._kept.save(self.folder)
+        self._keep()
         progress.phase("predicting settings")
         if analysis.facts is None:
             raise WhyidleError(f"no steps of a training were seen: {' '.join(analysis.notes)}")
@@ -414,7 +400,7 @@ def _job(arguments: argparse.Namespace) -> TuneJob:
     # One word alone is a scenario's name unless it is to be run. The parser does not tell whether `--` came before.
     runs = first not in NAMES and (os.sep in first or first.endswith(".py") or shutil.which(first) is not None)
     if len(words) == 1 and sys.argv[-2:] != ["--", first] and not runs:
-        return scenario_job(_checked(arguments, first), arguments.budget)
+        return _scenario_job(arguments, first)
     if alien := options.given(arguments, OF_SCENARIOS):
         raise WhyidleError(f"{alien} {options.are(alien)} of scenarios, and this is a command. Leave it out.")
     # Asked here, before a folder is made for it.
@@ -424,19 +410,19 @@ def _job(arguments: argparse.Namespace) -> TuneJob:
     def settings(folder: Path, tune: Mapping[str, Any]) -> Mapping[str, str]:
         return environment(folder, os.environ, {"tune": dict(tune)})
 
-    launch = Launch(words, settings, _mark, overwrite=arguments.overwrite, budget_s=arguments.budget)
+    launch = Launch(words, settings, overwrite=arguments.overwrite, budget_s=arguments.budget)
     said = without_secrets(words)
     return TuneJob({"command": said}, command_line(said), new_folder_for(words, "tune-"), launch)
 
 
-def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
+def _scenario_job(arguments: argparse.Namespace, name: str) -> TuneJob:
     """Check a scenario's options before anything starts: a wrong device, net, loader or folder is one message.
 
     Raises:
         WhyidleError: such a mistake.
     """
     from whyidle.pipelines.registry import unavailable, unfit
-    from whyidle.scenarios.registry import scenario
+    from whyidle.scenarios.registry import require_installed, scenario
 
     chosen = scenario(name)
     # Not before the scenario, which says it where there is no torch.
@@ -461,29 +447,21 @@ def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
         )
     )
     fitting = [each for each in PARALLEL if not unavailable(each) and not unfit(each, dataset)]
-    return {
+    pipelines, notices = list(arguments.pipelines or fitting), list(dataset.notices())
+    asked = {
         "scenario": name,
         "net": net,
         "device": device["name"],
         "data": str(data.resolve()),
-        "pipelines": list(arguments.pipelines or fitting),
         "batch_size": arguments.batch_size or chosen.batch_sizes[0],
         "workers": arguments.workers or 0,
         "prefetch": arguments.prefetch,
         "augment": not arguments.no_augment,
         "limit": arguments.limit,
         "seed": arguments.seed,
-        "notices": list(dataset.notices()),
     }
-
-
-def scenario_job(asked: dict[str, Any], budget_s: float | None) -> TuneJob:
-    """Make the job of a scenario whose options were checked."""
-    from whyidle.scenarios.registry import require_installed
-
-    require_installed(f"scenario {asked['scenario']}")
-    spec = {key: value for key, value in asked.items() if key not in ("pipelines", "notices")}
-    spec["pipeline"], *more = asked["pipelines"]
+    require_installed(f"scenario {name}")
+    spec = {**asked, "pipeline": pipelines[0]}
 
     def settings(folder: Path, tune: Mapping[str, Any]) -> Mapping[str, str]:
         told = json.dumps({**spec, "tune": dict(tune)})
@@ -491,10 +469,7 @@ def scenario_job(asked: dict[str, Any], budget_s: float | None) -> TuneJob:
 
     # -P: what lies in the user's working folder must not stand in for a module of ours.
     command, description = [sys.executable, "-P", "-m", MODULE], {"trial": spec, "command": None}
-    launch = Launch(command, settings, _mark, budget_s=budget_s, description=description)
-    title, folder = f"{asked['scenario']} · {asked['net']}", new_folder(f"tune-{asked['scenario']}")
-    return TuneJob(asked, title, folder, launch, asked["scenario"], tuple(more), tuple(asked["notices"]))
-
-
-def _mark(folder: Path) -> str:
-    return f"{RUN}={folder.resolve()}"
+    launch = Launch(command, settings, budget_s=arguments.budget, description=description)
+    asked |= {"pipelines": pipelines, "notices": notices}
+    folder = new_folder(f"tune-{name}")
+    return TuneJob(asked, f"{name} · {net}", folder, launch, name, tuple(pipelines[1:]), tuple(notices))

@@ -13,7 +13,7 @@ import re
 import select
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ DEFAULT_PREFETCH = 2
 """Batches a worker, of torch's DataLoader."""
 LONGEST_BLOCK = 4
 """Times the seconds asked for, after which a block ends with the fewest batches, where its steps are slow."""
+HELD = "held"
+"""`pipeline` of settings that stand for no loader: batches are fetched once, and handed out again and again."""
 ORDERS = "tuning.orders"
 ANSWERS = "tuning.answers"
 MOST_BYTES = 1 << 20
@@ -46,7 +48,7 @@ class LoaderSettings:
     batch_size: int | None = None
     """Samples in a batch; `None`: as the program makes them."""
     pipeline: str | None = None
-    """Loader of a scenario; `None`: the program's own torch DataLoader."""
+    """Loader of a scenario; `HELD`: no loader; `None`: the program's own torch DataLoader."""
     in_order: bool = True
     persistent_workers: bool = False
 
@@ -60,6 +62,15 @@ class LoaderSettings:
     def outstanding(self) -> int:
         """Batches under way at most: ordered, being made, or finished and not handed over."""
         return self.num_workers * (self.prefetch_factor or 0)
+
+    @property
+    def held(self) -> bool:
+        """Whether they stand for no loader."""
+        return self.pipeline == HELD
+
+    def without_loader(self) -> LoaderSettings:
+        """Give what stands for no loader at this batch size."""
+        return LoaderSettings(0, batch_size=self.batch_size, pipeline=HELD)
 
     def with_workers(self, workers: int) -> LoaderSettings:
         """Give the same with another number of workers, as torch's DataLoader allows it."""
@@ -88,14 +99,6 @@ class LoaderSettings:
         before = {**usual, **self.arguments}
         return {name: value for name, value in other.arguments.items() if value != before[name]}
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, given: dict[str, Any]) -> LoaderSettings:
-        """Read settings from JSON. Raises ValueError or TypeError for what is none."""
-        return cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given})
-
 
 class Word:
     """`say` of a message."""
@@ -108,16 +111,14 @@ class Word:
     MEASURE = "measure"
     """Order: train on with `settings`; drop what was prefetched, settle, then measure `seconds` or longer. With
     `first`, indices of the samples that its first batches are made of: say what memory it takes, too."""
-    HELD = "held"
-    """Order: train on with batches fetched before, as if a loader took no time; measure `seconds`."""
     CLOSE = "close"
     """Order: these `settings` will not be asked for again: end their workers. Not answered."""
     STOP = "stop"
     """Order: end the process at once, saving nothing. Not answered."""
     BLOCK = "block"
-    """Answer to MEASURE and HELD: a `Block`."""
+    """Answer to MEASURE: a `Block`."""
     FAILED = "failed"
-    """Answer to MEASURE and HELD: these settings do not work here; `why`. The training goes on."""
+    """Answer to MEASURE: these settings do not work here; `why`. The training goes on."""
     OOM = "oom"
     """The same: for want of memory."""
 
@@ -155,8 +156,6 @@ class Block:
     """Memory of the loader's workers, bytes; what they share is counted once. `None`: not measured."""
     workers_cpus: float | None = None
     """CPUs that the loader's workers used; `None`: not measured."""
-    held: bool = False
-    """Batches had been fetched before: what the training does without a loader."""
     memory: MemoryUse | None = None
     """Most memory that the training took since the order came; `None`: not asked for."""
 
@@ -168,14 +167,13 @@ class Block:
     def seconds(self) -> float:
         return (self.end_ns - self.begin_ns) / 1e9
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
-    @classmethod
-    def from_json(cls, given: dict[str, Any]) -> Block:
-        named = {f.name: given[f.name] for f in fields(cls) if f.name in given}
-        memory = given.get("memory") and MemoryUse(**given["memory"])
-        return cls(**{**named, "settings": LoaderSettings.from_json(given["settings"]), "memory": memory})
+_KINDS: dict[str, type[Any]] = {"settings": LoaderSettings, "memory": MemoryUse, "block": Block}
+"""Names, of what a message holds and of what that holds, under which something else than plain JSON is."""
+
+
+def _decoded(content: dict[str, Any]) -> dict[str, Any]:
+    return {name: _KINDS[name](**value) if name in _KINDS and value else value for name, value in content.items()}
 
 
 class ChannelClosed(Exception):
@@ -206,10 +204,11 @@ class Channel:
         return cls(folder / ORDERS, folder / ANSWERS)
 
     def send(self, say: str, **content: Any) -> None:
-        os.write(self._out, json.dumps({"say": say, **content}).encode() + b"\n")
+        """Say something; settings and blocks may be in it."""
+        os.write(self._out, json.dumps({"say": say, **content}, default=asdict).encode() + b"\n")
 
     def receive(self, seconds: float) -> dict[str, Any] | None:
-        """Wait so many seconds for the next message; `None` where none came.
+        """Wait so many seconds for the next message, and give it with the settings or block in it; `None`: none came.
 
         Raises:
             ChannelClosed: what comes is no message.
@@ -224,7 +223,7 @@ class Channel:
                 raise ChannelClosed("a message without end")
         line, self._buffer = self._buffer.split(b"\n", 1)
         try:
-            message = json.loads(line)
+            message: dict[str, Any] = json.loads(line, object_hook=_decoded)
             return {**message, "say": message["say"]}
         except (ValueError, TypeError, KeyError) as error:
             raise ChannelClosed(f"no message: {line[:80]!r}") from error

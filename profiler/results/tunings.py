@@ -13,7 +13,7 @@ from ..report.contract import tuning as tune_json
 from ..report.contract.encode import Content
 from ..report.document import Document
 from ..report.documents.tuning import tuning_document
-from ..tune.result import RECORDING, TUNE_JSON, Tuning, TuningFile
+from ..tune.result import RECORDING, TUNE_JSON, Tuning, kept
 from .result import Result
 
 
@@ -27,13 +27,9 @@ class TuningResult(Result):
         return cls(folder) if (folder / TUNE_JSON).is_file() else None
 
     @cached_property
-    def _file(self) -> TuningFile:
-        return TuningFile.load(self.folder)
-
-    @cached_property
     def _kept(self) -> tuple[Tuning, dict[str, Any]]:
         """The result, and its JSON as `tune` wrote it."""
-        result = self._file.result
+        _, _, result = kept(self.folder)
         if result is None:
             raise WhyidleError(
                 f"{self.folder} holds a tuning without a result: it still runs, or was cut short. To read its "
@@ -48,9 +44,8 @@ class TuningResult(Result):
         return self._kept[1]
 
     def document(self) -> Document:
-        # What was said of the data before anything was started.
-        notices = tuple(map(str, self._file.asked.get("notices") or ()))
-        return tuning_document(self._kept[0], notices)
+        asked, _, _ = kept(self.folder)
+        return tuning_document(self._kept[0], tuple(map(str, asked.get("notices") or ())))
 
     def page(self, place: Path | None) -> str:
         from ..report.page.frame import render
@@ -74,10 +69,11 @@ class TuningResult(Result):
             info = {} if first.is_symlink() else open_run(first).info
         except WhyidleError:
             info = {}
-        command, host = self._file.asked.get("command"), info.get("host") or {}
+        asked, began, _ = kept(self.folder)
+        command, host = asked.get("command"), info.get("host") or {}
         told = {
             "command": shlex.join(map(str, command)) if isinstance(command, list) else "",
-            "began": self._file.began,
+            "began": began,
             "device": (info.get("device") or {}).get("title"),
             "host": ", ".join(str(host[name]) for name in ("name", "machine") if host.get(name)),
             "CPUs of the machine": host.get("cpus"),

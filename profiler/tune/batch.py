@@ -114,11 +114,6 @@ class Probe:
     def fits(self) -> bool:
         return not self.reason
 
-    @property
-    def held_bytes(self) -> int | None:
-        """Memory of a run to its end that the allocator's emergencies did not disturb; `None` for another."""
-        return self.memory.peak_bytes if self.outcome == ProbeOutcome.OK and not self.memory.retries else None
-
 
 Try = Callable[[int, float], Probe]
 """Trains with a batch size in a new process, for at most so many seconds."""
@@ -202,7 +197,9 @@ def _next_size(probes: Mapping[int, Probe], cap: int) -> int:
     if not low:
         # What fails for another reason than memory fails at any size.
         return high // 2 if probes[high].outcome != ProbeOutcome.FAILED else 0
-    held = {size: nbytes for size, tried in sorted(probes.items()) if (nbytes := tried.held_bytes)}
+    # Of runs to their end that the allocator's emergencies did not disturb.
+    ran = {size: tried.memory for size, tried in sorted(probes.items()) if tried.outcome == ProbeOutcome.OK}
+    held = {size: memory.peak_bytes for size, memory in ran.items() if memory.peak_bytes and not memory.retries}
     room = probes[low].room_bytes
     within = None if room is None else _largest_within(held, room)
     if high:
@@ -317,22 +314,20 @@ class Measurements:
         return max(shares, default=(0.0, 0))
 
 
-def measure(
-    bench: ScriptBench, settings: LoaderSettings, sizes: Sequence[int], until: float, now: Callable[[], float], say: Say
-) -> Measurements:
+def measure(bench: ScriptBench, settings: LoaderSettings, sizes: Sequence[int], until: float, say: Say) -> Measurements:
     """Measure rounds over the sizes for as long as there is time, and each size without a loader where that binds.
 
     Args:
-        until: seconds, of the clock `now`; a round that would not end by then is not begun.
+        until: seconds, of the bench's clock; a round that would not end by then is not begun.
     """
     found, left, took = Measurements(), list(sizes), 0.0
     try:
         for number in range(MOST_ROUNDS):
-            begun = now()
+            begun = bench.now()
             if not left or begun + took > until:
                 break
             for size in shuffled(left, number) if number else list(left):
-                if size not in left or now() > until:
+                if size not in left or bench.now() > until:
                     continue
                 say(f"measuring batches of {size}, round {number + 1}")
                 try:
@@ -344,13 +339,14 @@ def measure(
                     continue
                 if block.batches >= LEAST_BATCHES:
                     found.blocks.setdefault(size, []).append((number, block))
-            took = now() - begun
+            took = bench.now() - begun
         for size in sorted(found.blocks) if found.most_waiting()[0] > LOADER_BOUND else ():
-            if now() > until:
+            if bench.now() > until:
                 break
             say(f"measuring batches of {size} kept in memory")
             with suppress(TrialFailed):
-                found.alone[size] = bench.held(BLOCK_S, size).samples_per_s
+                alone = bench.measure(replace(settings, batch_size=size).without_loader(), BLOCK_S)
+                found.alone[size] = alone.samples_per_s
     except BenchEnded as error:
         found.ended = str(error)
     for size in found.blocks:
@@ -376,12 +372,7 @@ class Question:
 
 
 def advise(
-    bench: ScriptBench,
-    probe: Try | None,
-    question: Question,
-    budget_s: float,
-    say: Say = lambda _: None,
-    now: Callable[[], float] = time.monotonic,
+    bench: ScriptBench, probe: Try | None, question: Question, budget_s: float, say: Say = lambda _: None
 ) -> BatchAdvice:
     """Advise how large a batch should be.
 
@@ -394,14 +385,13 @@ def advise(
         probe: tries a size in a new process; `None`: memory is not looked at, and only sizes up to the current one are
             measured.
         say: told in one line what is being done.
-        now: seconds, of a clock that only goes forward.
     """
-    until, own, ladder = now() + budget_s, question.settings.batch_size or 1, Ladder(None)
+    until, own, ladder = bench.now() + budget_s, question.settings.batch_size or 1, Ladder(None)
     if probe is not None:
-        ladder = climb(probe, own, LADDER_SHARE * budget_s, question.dataset_samples, question.most, now, say)
+        ladder = climb(probe, own, LADDER_SHARE * budget_s, question.dataset_samples, question.most, bench.now, say)
     sizes = sizes_to_measure(own, max(own, ladder.b_max or own), question.settings.num_workers)
     sizes = [size for size in sizes if size not in ladder.failed]
-    found = measure(bench, question.settings, sizes, until, now, say)
+    found = measure(bench, question.settings, sizes, until, say)
     rates = found.rates() if found.blocks else {}
     notes = [*_notes_of_memory(question, None if probe is None else ladder)]
     waits, slowest = found.most_waiting()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -206,39 +206,34 @@ class Tuning:
         return self.best.settings != self.baseline.settings
 
 
-@dataclass(frozen=True)
-class TuningFile:
-    """Content of `tune.json` in a tuning's folder."""
+def keep(folder: Path, asked: dict[str, Any], began: str, result: dict[str, Any] | None = None) -> None:
+    """Write `tune.json` into a tuning's folder.
 
-    asked: dict[str, Any]
-    """What is tuned, as the command was given it."""
-    began: str
-    result: dict[str, Any] | None = None
-    """The result as `tune --json` writes it; `None` until there is one."""
+    Args:
+        asked: what is tuned, as the command was given it.
+        result: as `tune --json` writes it; `None` until there is one.
 
-    def save(self, folder: Path) -> None:
-        """Write it.
+    Raises:
+        RecordError: the folder cannot be written.
+    """
+    content = {"format": FORMAT, "version": VERSION, "asked": asked, "began": began, "result": result}
+    try:
+        write_json(folder / TUNE_JSON, content)
+    except OSError as error:
+        raise RecordError(f"cannot write {folder}: {error.strerror}. Choose another folder with --out.") from error
 
-        Raises:
-            RecordError: the folder cannot be written.
-        """
-        try:
-            write_json(folder / TUNE_JSON, {"format": FORMAT, "version": VERSION} | asdict(self))
-        except OSError as error:
-            raise RecordError(f"cannot write {folder}: {error.strerror}. Choose another folder with --out.") from error
 
-    @classmethod
-    def load(cls, folder: Path) -> TuningFile:
-        """Read it.
+def kept(folder: Path) -> tuple[dict[str, Any], str, dict[str, Any] | None]:
+    """Read `tune.json`: what was asked, when it began, and the result, `None` until there is one.
 
-        Raises:
-            RecordError: not readable, or of an unknown version.
-        """
-        path = folder / TUNE_JSON
-        try:
-            content = read_json(path)
-            if (content["format"], content["version"]) != (FORMAT, VERSION):
-                raise ValueError(f"another format than version {VERSION}")
-            return cls(dict(content["asked"]), str(content["began"]), content.get("result"))
-        except (ValueError, KeyError, TypeError) as error:
-            raise RecordError(f"{path} is not a readable tuning: {error}.") from error
+    Raises:
+        RecordError: not readable, or of an unknown version.
+    """
+    path = folder / TUNE_JSON
+    try:
+        content = read_json(path)
+        if (content["format"], content["version"]) != (FORMAT, VERSION):
+            raise ValueError(f"another format than version {VERSION}")
+        return dict(content["asked"]), str(content["began"]), content.get("result")
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"{path} is not a readable tuning: {error}.") from error

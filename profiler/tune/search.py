@@ -19,7 +19,7 @@ from ..analyse.predict.replay import Binding
 from ..analyse.statistics import Estimate
 from ..record.tuning import DEFAULT_PREFETCH, Block, LoaderSettings
 from .result import SearchEnd, Trial, Tuning, WorkersCost, describe
-from .standing import HELD, LEAST_PROOFS, WORTH_TUNING, Arm, Entry, SearchPlan, Standing, cost, shuffled, toll
+from .standing import LEAST_PROOFS, WORTH_TUNING, Entry, SearchPlan, Standing, cost, shuffled, toll
 from .training import BenchEnded, NothingToTune, ScriptBench, TrialFailed
 
 SAME = 0.015
@@ -111,7 +111,8 @@ class _Search:
     def __init__(
         self, bench: ScriptBench, predict: Predict, plan: SearchPlan, on_event: Callable[[SearchProgress], object]
     ) -> None:
-        self.bench, self.plan, self.own = bench, plan, plan.baseline
+        self.bench, self.plan = bench, plan
+        self.own, self.held = plan.baseline, plan.baseline.without_loader()
         self._predict, self._on_event = predict, on_event
         self._began = bench.now()
         self.entries: list[Entry] = []
@@ -122,7 +123,6 @@ class _Search:
         self.winner = plan.baseline
         self.proven_from: int | None = None
         self._predicted: dict[LoaderSettings, Prediction] = {}
-        self._open: set[LoaderSettings] = set()
 
     @property
     def alive(self) -> list[LoaderSettings]:
@@ -136,18 +136,21 @@ class _Search:
 
     def run(self) -> str:
         """Measure until intervals decide, and tell why it ended. Raises what ends it early."""
-        for arm in (self.own, HELD):
-            self._measure(arm)
+        for settings in (self.own, self.held):
+            self._measure(settings)
         if self.entries[0].block is None:
             return SearchEnd.FAILED
         stall_share = self.predicted(self.own).stall_share
         while (nothing := self.standing().nothing_to_gain(stall_share)) is None and self.round + 1 < MOST_HELD:
             self.round += 1
             # In turns: what comes second in a round is no better off in the end.
-            for arm in (HELD, self.own) if self.round % 2 else (self.own, HELD):
-                self._measure(arm)
+            for settings in (self.held, self.own) if self.round % 2 else (self.own, self.held):
+                self._measure(settings)
         if nothing:
-            self._note_what_is_cheaper()
+            self.notes.append("other workers, prefetch, order and pinning: there is nothing to gain")
+            able = self._space()
+            if able and cost(cheapest := self._cheapest(able), self.own) < cost(self.own, self.own):
+                self.notes.append(f"{describe(cheapest)}: predicted to be as fast at less cost")
             return SearchEnd.NOTHING_TO_GAIN
         self.phase = SearchPhase.RACE
         self.candidates |= dict.fromkeys(self._first_wave())
@@ -227,7 +230,7 @@ class _Search:
         """Give what lies around the best so far and was not tried: more workers where the most are the fastest, the
         middle where fewer are too few, a deeper queue where the replay expects something of it."""
         winner, fastest = now.pick(self.alive)
-        tried = {entry.settings for entry in self.entries if not entry.held}
+        tried = {entry.settings for entry in self.entries} - {self.held}
         counts = sorted({each.num_workers for each in tried})
         wanted = []
         fewer = [count for count in counts if count < winner.num_workers]
@@ -341,12 +344,6 @@ class _Search:
         # The replay knows nothing of other loaders. They get as many workers as the program's own would need.
         return wanted[:most] + [replace(pick, pipeline=name) for name in plan.pipelines if name != own.pipeline]
 
-    def _note_what_is_cheaper(self) -> None:
-        self.notes.append("other workers, prefetch, order and pinning: there is nothing to gain")
-        able = self._space()
-        if able and cost(cheapest := self._cheapest(able), self.own) < cost(self.own, self.own):
-            self.notes.append(f"{describe(cheapest)}: predicted to be as fast at less cost")
-
     # Blocks, and what they cost.
 
     def _shuffled(self, orders: Sequence[LoaderSettings]) -> list[LoaderSettings]:
@@ -357,85 +354,75 @@ class _Search:
         for settings in self._shuffled(orders):
             self._measure(settings)
 
-    def _measure(self, arm: Arm) -> None:
+    def _measure(self, settings: LoaderSettings) -> None:
         """Have one block measured. Raises _OutOfTime where it would not fit."""
-        if self._cost_s(arm) > self._left_s():
+        if self._cost_s(settings) > self._left_s():
             raise _OutOfTime
-        seconds, began = self._seconds(arm), self.bench.now() - self._began
-        settings = self.own if isinstance(arm, str) else arm
-        self._tell(arm, None)
+        seconds, began = self._seconds(settings), self.bench.now() - self._began
+        self._tell(settings, None)
         block, error, out_of_memory = None, None, False
         try:
-            if isinstance(arm, str):
-                block = self.bench.held(seconds)
-            else:
-                self._open.add(arm)
-                block = self.bench.measure(arm, seconds)
+            block = self.bench.measure(settings, seconds)
         except TrialFailed as failure:
             error, out_of_memory = str(failure), failure.out_of_memory
-            if arm in self.candidates:
+            if settings in self.candidates:
                 self.candidates[settings] = error
         ended = self.bench.now() - self._began
-        self.entries.append(Entry(settings, self.round, began, ended, arm == HELD, block, error, out_of_memory))
-        self._tell(arm, self.entries[-1])
+        self.entries.append(Entry(settings, self.round, began, ended, block, error, out_of_memory))
+        self._tell(settings, self.entries[-1])
 
     def _close_all_but(self, *raced: LoaderSettings) -> None:
         """End the workers of what is no longer raced: they hold memory."""
-        kept = {self.own, self.winner, *raced}
-        for settings in self._open - kept:
+        for settings in self.bench.open - {self.own, self.winner, *raced}:
             self.bench.close(settings)
-        self._open &= kept
 
-    def _tell(self, arm: Arm, entry: Entry | None) -> None:
+    def _tell(self, settings: LoaderSettings, entry: Entry | None) -> None:
         best, speedup = self.own, 1.0
         if self._blocks_of(self.own):
             now = self.standing()
             best, _ = now.pick(each for each in now.settings if now.eligible(each))
             speedup = 1.0 if best == self.own else exp(now.fit.ratio(best, self.own).value)
-        block, settings = len(self.entries) + (entry is None), self.own if isinstance(arm, str) else arm
-        self._on_event(
-            SearchProgress(self.phase, settings, arm == HELD, block, self._left_s(), best, speedup, entry, self.own)
-        )
+        block = len(self.entries) + (entry is None)
+        shown, left_s = self.own if settings.held else settings, self._left_s()
+        self._on_event(SearchProgress(self.phase, shown, settings.held, block, left_s, best, speedup, entry, self.own))
 
     def _left_s(self) -> float:
         return self.plan.budget_s - (self.entries[-1].ended_s if self.entries else 0.0)
 
-    def _blocks_of(self, arm: Arm) -> list[Block]:
-        return [entry.block for entry in self.entries if entry.arm == arm and entry.block is not None]
+    def _blocks_of(self, settings: LoaderSettings) -> list[Block]:
+        return [entry.block for entry in self.entries if entry.settings == settings and entry.block is not None]
 
-    def _seconds(self, arm: Arm) -> float:
+    def _seconds(self, settings: LoaderSettings) -> float:
         """Give the length of a block: enough for the plan's steps, and for each worker to have its turn three times."""
-        batch_s, workers = self._batch_s(arm), 0 if isinstance(arm, str) else arm.num_workers
-        wanted = max(self.plan.block_s, self.plan.least_steps * batch_s, 3 * workers * batch_s)
-        return min(wanted, max(self.plan.block_s, self.plan.budget_s / 8))
+        wanted = max(self.plan.least_steps, 3 * settings.num_workers) * self._batch_s(settings)
+        return min(max(self.plan.block_s, wanted), max(self.plan.block_s, self.plan.budget_s / 8))
 
-    def _batch_s(self, arm: Arm) -> float:
+    def _batch_s(self, settings: LoaderSettings) -> float:
         """Give the time of a batch: where it was measured that, else as predicted."""
-        if blocks := self._blocks_of(arm):
+        if blocks := self._blocks_of(settings):
             return blocks[-1].seconds / blocks[-1].batches
-        settings = self.own if isinstance(arm, str) else arm
-        rate = self._rate(settings)
+        rate = self._rate(self.own if settings.held else settings)
         return (settings.batch_size or self.plan.batch_size) / rate if rate > 0 else self.plan.block_s
 
     def _cost_of(self, orders: Iterable[LoaderSettings]) -> float:
         return sum(map(self._cost_s, orders))
 
-    def _cost_s(self, arm: Arm) -> float:
+    def _cost_s(self, settings: LoaderSettings) -> float:
         """Give what the next block with these settings will take, filling and starting included, and some margin."""
-        seconds = self._seconds(arm)
-        same = [entry.cost_s for entry in self.entries if entry.arm == arm]
-        if same or isinstance(arm, str) or not arm.num_workers:
+        seconds = self._seconds(settings)
+        same = [entry.cost_s for entry in self.entries if entry.settings == settings]
+        if same or not settings.num_workers:
             return MARGIN * max(same[-1] if same else 0.0, seconds)
         blocks = [(entry.settings.num_workers, entry.block) for entry in self.entries if entry.block is not None]
-        starts = [(block.start_ns or 0) / 1e9 * max(1.0, arm.num_workers / max(1, n)) for n, block in blocks]
-        return MARGIN * (seconds + 2 * (arm.outstanding + 2) * self._batch_s(arm) + max(starts, default=0.0))
+        starts = [(block.start_ns or 0) / 1e9 * max(1.0, settings.num_workers / max(1, n)) for n, block in blocks]
+        return MARGIN * (seconds + 2 * (settings.outstanding + 2) * self._batch_s(settings) + max(starts, default=0.0))
 
     # What it came to.
 
     def conclude(self, ended: str, why: str | None = None) -> Tuning:
         """Put together what was found, whenever it ended. `why`: what ended it from outside."""
         own = self.own
-        run = dict.fromkeys([own, *(entry.settings for entry in self.entries if not entry.held)])
+        run = dict.fromkeys([own, *(entry.settings for entry in self.entries if not entry.settings.held)])
         if not self._blocks_of(own):
             if ended == SearchEnd.STOPPED:
                 raise KeyboardInterrupt
@@ -488,7 +475,7 @@ class _Search:
         return min(near, key=lambda each: cost(each, own))
 
     def _trial(self, now: Standing, settings: LoaderSettings, best: LoaderSettings) -> Trial:
-        entries = [entry for entry in self.entries if entry.arm == settings]
+        entries = [entry for entry in self.entries if entry.settings == settings]
         failure = next((entry for entry in reversed(entries) if entry.block is None), None)
         predictable = settings.pipeline == self.own.pipeline and settings in self._predicted
         trial = Trial(
@@ -522,7 +509,7 @@ class _Search:
         if ended == SearchEnd.NOTHING_TO_GAIN and headroom is None:
             return f"by the recording, an infinitely fast loader gains less than {least:.0f} %"
         if ended == SearchEnd.NOTHING_TO_GAIN:
-            high = exp(now.fit.ratio(HELD, self.own, 0.1).high) - 1
+            high = exp(now.fit.ratio(self.held, self.own, 0.1).high) - 1
             return (
                 f"without a loader the training would be {max(0.0, 100 * (headroom or 0.0)):.1f} % faster "
                 f"(at most {100 * high:.1f} %): less than {least:.0f} % is not worth a search"
@@ -544,7 +531,7 @@ class _Search:
         return f"the budget was used up{larger}; so far {words}" if ended == SearchEnd.BUDGET else words
 
     def _not_tested(self, ended: str, now: Standing) -> Iterable[str]:
-        run = {entry.settings for entry in self.entries if not entry.held}
+        run = {entry.settings for entry in self.entries} - {self.held}
         notes, plan = list(self.notes), self.plan
         both_pinned = len({settings.pin_memory for settings in run}) > 1
         if plan.cuda and ended != SearchEnd.NOTHING_TO_GAIN and not both_pinned and "pin_memory" not in plan.fixed:

@@ -38,10 +38,6 @@ NOT_THE_LOADER = 0.05
 """Log rate below the baseline from which blocks without a loader count as disturbed."""
 TOO_NOISY = 0.15
 """Standard deviation of the log rate between blocks of one setting, drift removed, from which nothing is ranked."""
-HELD = "held"
-"""Arm of blocks without a loader."""
-Arm = LoaderSettings | str
-"""What blocks are told apart by: their settings, or `HELD`."""
 LEAST_PROOFS = 2
 """Rounds after a setting was picked, to say from them alone by how much it is faster."""
 
@@ -86,7 +82,6 @@ class Entry:
     """Number of the round; its blocks followed each other, so that drift of the machine hits them alike."""
     began_s: float
     ended_s: float
-    held: bool = False
     block: Block | None = None
     """`None` where the settings failed."""
     error: str | None = None
@@ -95,10 +90,6 @@ class Entry:
     @property
     def cost_s(self) -> float:
         return self.ended_s - self.began_s
-
-    @property
-    def arm(self) -> Arm:
-        return HELD if self.held else self.settings
 
 
 def shuffled(orders: Sequence[Order], seed: int) -> list[Order]:
@@ -184,20 +175,20 @@ class Standing:
 
     def __init__(self, entries: Sequence[Entry], plan: SearchPlan) -> None:
         self.plan = plan
-        self.own = plan.baseline
+        self.own, self.held = plan.baseline, plan.baseline.without_loader()
         self.blocks: dict[LoaderSettings, list[Block]] = {}
         """Blocks of each setting."""
         for entry in entries:
-            if entry.block is not None and not entry.held:
+            if entry.block is not None and not entry.settings.held:
                 self.blocks.setdefault(entry.settings, []).append(entry.block)
-        self.failed = {entry.settings for entry in entries if entry.block is None and not entry.held}
+        self.failed = {entry.settings for entry in entries if entry.block is None}
         """Settings that did not work at last."""
-        self._rows: list[tuple[Arm, int, float]] = []
+        self._rows: list[tuple[LoaderSettings, int, float]] = []
         for entry in entries:
             if entry.block is not None:
                 rate = entry.block.samples_per_s
-                rate = rate if entry.held else self.with_start(entry.settings, rate)
-                self._rows.append((entry.arm, entry.round, log(rate)))
+                rate = rate if entry.settings.held else self.with_start(entry.settings, rate)
+                self._rows.append((entry.settings, entry.round, log(rate)))
         self.fit = BlockFit(self._rows)
         self.own_log = fmean(rate for arm, _, rate in self._rows if arm == self.own)
         """Mean log rate of the baseline, drift and all."""
@@ -276,7 +267,7 @@ class Standing:
     @property
     def headroom(self) -> float | None:
         """Gain with a loader that takes no time, as a share; `None`: not measured."""
-        return exp(self.fit.ratio(HELD, self.own).value) - 1 if HELD in self.fit.arms else None
+        return exp(self.fit.ratio(self.held, self.own).value) - 1 if self.held in self.fit.arms else None
 
     def nothing_to_gain(self, stall_share: float) -> bool | None:
         """Tell whether a loader that takes no time would not help; `None`: not sure yet.
@@ -288,9 +279,9 @@ class Standing:
             stall_share: what the replay expects of that time, for where batches cannot be held.
         """
         enough = log(1 + WORTH_TUNING)
-        if HELD not in self.fit.arms:
+        if self.held not in self.fit.arms:
             return -log(max(1e-9, 1 - stall_share)) < enough
-        gain = self.fit.ratio(HELD, self.own, outside=0.1)
+        gain = self.fit.ratio(self.held, self.own, outside=0.1)
         share = fmean(block.wait_ns / (block.end_ns - block.begin_ns) for block in self.blocks[self.own])
         waits = -log(max(1e-9, 1 - share))
         # Batches that lie ready cannot slow a training: much slower blocks tell of the machine, not of the loader.

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from ..record.notices import LOADED, TRAINING_NOTICES, Notices, read_notices, wh
 from ..record.run import create_run, processes, update_run
 from ..record.tuning import ANSWERS, LONGEST_BLOCK, ORDERS, Block, Channel, ChannelClosed, LoaderSettings, Word
 
+RUN = "WHYIDLE_RUN"
+"""Variable that names the run folder, as `capture.bootstrap` has it."""
 OUTPUT = "output.txt"
 WRITES = "tuning.writes"
 KILLED = {-signal.SIGKILL, -signal.SIGBUS, 128 + signal.SIGKILL, 128 + signal.SIGBUS}
@@ -71,9 +73,7 @@ class Launch:
 
     command: Sequence[str]
     environment: Callable[[Path, Mapping[str, Any]], Mapping[str, str]]
-    """Makes the environment, of a run folder and the options for `tune`."""
-    mark: Callable[[Path], str]
-    """Gives the `NAME=value` in it by which its processes are known, of a run folder."""
+    """Makes the environment, of a run folder and the options for `tune`. `WHYIDLE_RUN` is in it."""
     after_steps: int = 60
     after_s: float = 2.0
     """What is recorded before the first order: so many steps, and so many seconds."""
@@ -115,7 +115,8 @@ class StartedTraining:
         self.folder = folder
         """With its recording."""
         self._launch = launch
-        self._mark = launch.mark(folder)
+        self._mark = ""
+        """`NAME=value` in the environment by which its processes are known."""
         self.channel = Channel.of_tuner(folder)
         self._process: subprocess.Popen[bytes] | None = None
         self._sampler: Sampler | None = None
@@ -131,7 +132,7 @@ class StartedTraining:
             WhyidleError: it cannot be started.
         """
         environment = self._launch.environment(self.folder, {**options, "temporary": str(self._temporary)})
-        command = list(self._launch.command)
+        self._mark, command = f"{RUN}={environment[RUN]}", list(self._launch.command)
         with (self.folder / OUTPUT).open("ab") as file:
             self._process = start_program(
                 command,
@@ -218,17 +219,14 @@ class StartedTraining:
         return "\n".join((f" Its last output ({path}):", *(f"  {plain(line)}" for line in lines)))
 
 
-def members(mark: str) -> set[int]:
-    """Processes with this `NAME=value` in their environment. Processes of others cannot be looked into."""
-    wanted = mark.encode() + b"\0"
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
+def members(mark: str) -> dict[int, str]:
+    """Find processes with this `NAME=value` in their environment, and what each is called. Processes of others cannot
+    be looked into."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            begin = (entry / "environ").read_bytes() + b"\0"
-            if begin.startswith(wanted) or b"\0" + wanted in begin:
-                found.add(int(entry.name))
+            if mark.encode() in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != os.getpid():
+                found[int(entry.name)] = (entry / "comm").read_text().strip()
     return found
 
 
@@ -238,7 +236,7 @@ def end_all(mark: str, group: int) -> None:
     until = time.monotonic() + GONE_SECONDS
     while True:
         left = members(mark)
-        pids = left if time.monotonic() > until else {pid for pid in left if _name(pid) != SHARES}
+        pids = [pid for pid, name in left.items() if name != SHARES or time.monotonic() > until]
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
         for pid in pids:
@@ -247,12 +245,6 @@ def end_all(mark: str, group: int) -> None:
         if not left or (pids and time.monotonic() > until):
             break
         time.sleep(0.02)
-
-
-def _name(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    return ""
 
 
 @dataclass(frozen=True)
@@ -292,7 +284,7 @@ class ScriptBench:
         """As `time.time()`; files that are older are guarded."""
         self._limit = time.monotonic() + launch.limit_s
         self._training: StartedTraining | None = None
-        self._open: set[LoaderSettings] = set()
+        self.open: set[LoaderSettings] = set()
         """Settings whose workers live, with all that they have made ready."""
         self._why = ""
         """Why it ended the last time."""
@@ -343,23 +335,41 @@ class ScriptBench:
             TrialFailed: these settings do not work.
             BenchEnded: nothing works any more.
         """
-        return self._order(Word.MEASURE, settings, seconds, first)
-
-    def held(self, seconds: float, batch_size: int | None = None) -> Block:
-        """Measure the same with batches that were fetched before: the training without a loader. Raises as above.
-
-        Args:
-            batch_size: of those batches; `None`: the baseline's.
-        """
-        size = self.baseline.batch_size if batch_size is None else batch_size
-        return self._order(Word.HELD, replace(self.baseline, batch_size=size), seconds)
+        tried = False
+        while True:
+            training = self._training
+            if training is None:
+                if self.starts > self._paused:
+                    number, most = self.starts + 1, self._launch.most_starts + self._paused
+                    self._say(f"The training has ended: starting it again ({number} of at most {most} starts).")
+                try:
+                    training = self._start()
+                except WhyidleError as error:
+                    raise BenchEnded(str(error)) from error
+            training.busy = True
+            training.channel.send(Word.MEASURE, settings=settings, seconds=seconds, first=first)
+            answer = self._await_block(training, LONGEST_BLOCK * seconds + ANSWER_SECONDS)
+            if answer is None:
+                continue
+            if answer["say"] == Word.BLOCK:
+                block: Block = answer["block"]
+                self.steps += block.batches
+                if not settings.held:
+                    self.open.add(settings)
+                return block
+            out_of_memory, ended = answer["say"] == Word.OOM, bool(answer.get("ended"))
+            only = tried or self._launch.most_starts == 1
+            if only or not self._may_do_alone(settings, out_of_memory, ended):
+                why = str(answer.get("why", ""))
+                raise TrialFailed(why if answer.get("died") else plain(why), out_of_memory, ended)
+            tried = True
 
     def close(self, settings: LoaderSettings) -> None:
         """End the workers of settings that will not be asked for again."""
-        self._open.discard(settings)
+        self.open.discard(settings)
         if self._training is not None:
             with suppress(OSError):
-                self._training.channel.send(Word.CLOSE, settings=settings.to_json())
+                self._training.channel.send(Word.CLOSE, settings=settings)
 
     def writes(self) -> list[tuple[str, str]]:
         """Give (kind, path) of the files that the training wrote outside temporary folders, or was kept from
@@ -385,7 +395,7 @@ class ScriptBench:
             last = f"; the last end: {self._why}" if self._why else ""
             raise BenchEnded(f"the training was started {self._launch.most_starts} times and ended each time{last}")
         self.starts += 1
-        self._open.clear()
+        self.open.clear()
         launch, first = self._launch, self._ready is None
         folder = self.folder / f"training-{len(list(self.folder.glob('training-*'))) + 1}"
         training = self._training = StartedTraining(launch, folder)
@@ -401,11 +411,6 @@ class ScriptBench:
                 "overwrite": launch.overwrite,
             }
         )
-        self._await_ready(training)
-        training.stop_sampler()
-        return training
-
-    def _await_ready(self, training: StartedTraining) -> None:
         answer = self._answer(training, READY_SECONDS, (Word.READY, Word.REFUSED))
         if answer is None and not training.alive:
             raise WhyidleError(training.died("before whyidle could take over its training"))
@@ -415,42 +420,11 @@ class ScriptBench:
             )
         if answer["say"] == Word.REFUSED:
             raise NothingToTune(training.refused(str(answer.get("why", ""))))
-        said = {name: answer.get(name) for name in ("batches_per_epoch", "samples", "device")}
-        settings, steps = LoaderSettings.from_json(answer["settings"]), int(answer.get("steps") or 0)
-        self._ready = Ready(settings, fixed=dict(answer.get("fixed") or {}), steps=steps, **said)
-        self.steps += steps
-
-    def _order(self, say: str, settings: LoaderSettings, seconds: float, first: Sequence[int] | None = None) -> Block:
-        tried = False
-        while True:
-            training = self._training
-            if training is None:
-                if self.starts > self._paused:
-                    number, most = self.starts + 1, self._launch.most_starts + self._paused
-                    self._say(f"The training has ended: starting it again ({number} of at most {most} starts).")
-                try:
-                    training = self._start()
-                except BenchEnded:
-                    raise
-                except WhyidleError as error:
-                    raise BenchEnded(str(error)) from error
-            training.busy = True
-            training.channel.send(say, settings=settings.to_json(), seconds=seconds, first=first)
-            answer = self._await_block(training, LONGEST_BLOCK * seconds + ANSWER_SECONDS)
-            if answer is None:
-                continue
-            if answer["say"] == Word.BLOCK:
-                block = Block.from_json(answer["block"])
-                self.steps += block.batches
-                if say == Word.MEASURE:
-                    self._open.add(settings)
-                return block
-            out_of_memory, ended = answer["say"] == Word.OOM, bool(answer.get("ended"))
-            only = tried or self._launch.most_starts == 1
-            if only or not self._may_do_alone(settings, out_of_memory, ended):
-                why = str(answer.get("why", ""))
-                raise TrialFailed(why if answer.get("died") else plain(why), out_of_memory, ended)
-            tried = True
+        del answer["say"]
+        self._ready = Ready(**answer)
+        self.steps += self._ready.steps
+        training.stop_sampler()
+        return training
 
     def _may_do_alone(self, settings: LoaderSettings, out_of_memory: bool, ended: bool) -> bool:
         """Tell whether what went wrong may be others' doing; they are out of the way then.
@@ -458,7 +432,7 @@ class ScriptBench:
         A training ends of itself too: its data or its schedule are used up, with whatever settings. And queues of
         loaders that are paused take memory that these settings would have in real use.
         """
-        others = self._open - {settings, self.baseline}
+        others = self.open - {settings, self.baseline}
         if ended:
             self.end()
         else:

@@ -26,7 +26,7 @@ from whyidle.record.stacks import Call
 from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
 from whyidle.scenarios.planted import MS, START, Step
-from whyidle.tune.result import SearchEnd, Tuning, TuningFile
+from whyidle.tune.result import SearchEnd, Tuning, keep
 from whyidle.tune.search import search
 from whyidle.tune.training import TrialFailed
 
@@ -41,7 +41,7 @@ def kept(result: Tuning | Callable[[], Tuning] | None, stretch: bool = False, **
         folder.mkdir()
         told = result() if callable(result) else result
         command = {"command": ["python", "train.py"]} | asked
-        TuningFile(command, BEGAN, None if told is None else tune_json.tuning(told)).save(folder)
+        keep(folder, command, BEGAN, None if told is None else tune_json.tuning(told))
         if stretch:
             hosted(serial(folder / "first-stretch", 60, 20, Making()), 1.0, 4)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from golden.machine import settle
+from golden.machine import PID, settle
 from golden.output import RENEW, Output, Ran, difference, ran
 from golden.recordings import RECORDINGS
 
@@ -29,7 +30,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     def of(name: str, output: Output) -> Ran:
         if name not in made:
             made[name] = tmp_path_factory.mktemp("golden")
-            RECORDINGS[name].build(made[name])
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(os, "getpid", lambda: PID)
+                RECORDINGS[name].build(made[name])
             settle(made[name])
         command = name, output.argv, tuple(sorted(output.environment.items()))
         if command not in known:

@@ -7,7 +7,6 @@ own. `WHYIDLE_ALTERED` says how many, `WHYIDLE_ALTERED_SEED` which.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import random
@@ -23,7 +22,7 @@ import traceback
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -34,7 +33,6 @@ import pytest
 import whyidle
 from golden.output import ran
 from golden.recordings import RECORDINGS
-from whyidle.commands import main
 from whyidle.record.schema import HEADER_BYTES, KINDS
 
 NUMBERS = (0, 1, -1, 2, 255, 1000, 2**31, 2**32 - 1, 10**9, 10**12, 2**53, 2**60, 2**62, 2**63 - 1, -(2**63), -(2**62))
@@ -339,37 +337,25 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _command(base: Path, argv: tuple[str, ...]) -> None:
     """Run it in this process, which is for nothing else, watched."""
-    at = base / "at"
-    home = at / ".home"
-    home.mkdir()
-    os.chdir(at)
-    for each in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "TMPDIR"):
-        os.environ[each] = str(home)
-    for each in ("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS", "FORCE_COLOR", "WHYIDLE_DEBUG"):
-        os.environ.pop(each, None)
-    sys.argv = ["whyidle"]
-    wrong: list[str] = []
+    at, wrong, done = base / "at", list[str](), None
+    os.environ.pop("WHYIDLE_DEBUG", None)
     _watch(at, wrong)
     # The kernel's own limits: what computes without end inside of a call is ended too.
     used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
     resource.setrlimit(resource.RLIMIT_CPU, (int(used) + CPU_SECONDS + 1, int(used) + CPU_SECONDS + 1))
     signal.alarm(WALL_SECONDS)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="\n", write_through=True) for _ in range(2))
-    with redirect_stdout(out), redirect_stderr(err):
-        try:
-            code: object = main.main(argv)
-        except SystemExit as ended:
-            code = ended.code
-        except BaseException:
-            code = None
-            wrong.append(traceback.format_exc()[-3000:])
-    printed, said = (stream.buffer.getvalue().decode() for stream in (out, err))
-    wrong += _wrong_of(code, printed, said, is_data="--json" in argv or "csv" in argv)
-    (base / "result.json").write_text(json.dumps({"code": code, "wrong": wrong, "said": said[-300:]}))
+    try:
+        done = ran(argv, at, {"TMPDIR": str(at / ".home")})
+    except BaseException:
+        wrong.append(traceback.format_exc()[-3000:])
+    else:
+        wrong += _wrong_of(done.code, done.out, done.err, is_data="--json" in argv or "csv" in argv)
+    told = {"code": done and done.code, "wrong": wrong, "said": done and done.err[-300:]}
+    (base / "result.json").write_text(json.dumps(told))
 
 
-def _wrong_of(code: object, printed: str, said: str, is_data: bool) -> list[str]:
+def _wrong_of(code: int, printed: str, said: str, is_data: bool) -> list[str]:
     wrong = []
     if code not in (0, 1, 2):
         wrong.append(f"exit code {code}")

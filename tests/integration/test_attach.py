@@ -21,6 +21,7 @@ import pytest
 
 from support.fakes.driver import wait_for
 from support.held import MAKING, WAITING
+from support.runs import mistaken
 from whyidle.analyse.attached.causes import LEAST_LOOKS
 from whyidle.capture.hidden import is_ours
 from whyidle.commands.main import main
@@ -263,11 +264,4 @@ def test_while_modules_are_imported_there_is_no_verdict_and_the_package_is_named
 
 def test_a_users_mistake_is_one_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     for pid, told in (("4194305", "there is no process"), ("x", "not a process id"), ("0", "not a process id")):
-        try:
-            code = main(["attach", pid])
-        except SystemExit as ended:  # of argparse
-            code = int(ended.code or 0)
-        out, err = capsys.readouterr()
-        assert (code, out) == (2, "")
-        assert told in err
-        assert "Traceback" not in err
+        assert told in mistaken(capsys, "attach", pid)

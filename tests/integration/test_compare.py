@@ -80,7 +80,6 @@ def test_a_run_holds_steps_batches_samples_and_the_devices_truth(table: tuple[Pa
         assert len(run.records(BATCH)) == 30
         assert len(run.records(HOST)) > 0
         facts = analyse(run).facts
-        assert facts is not None
         assert sum(getattr(facts.parts, f"{p}_ns") for p in PARTS) == facts.parts.wall_ns
         assert facts.parts.unresolved_steps == 0
         # What events say the device computed, against what its engine did.

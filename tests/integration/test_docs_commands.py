@@ -16,6 +16,7 @@ import pytest
 from golden.comparisons import COMPARISONS
 from golden.singles import BUILDERS
 from support.idx_files import make_set
+from support.runs import ended
 from whyidle.commands.main import parser
 from whyidle.commands.run import spelled_out
 
@@ -30,26 +31,10 @@ NEEDS = {
     "that the newest recording of this machine is a test's": r"^whyidle (report|live|live --once)$",
 }
 """What a line needs that is not here → which lines."""
-TRAIN = """
-import sys, time, torch
-from torch import nn
-from torch.utils.data import DataLoader, Dataset
-
-class Slow(Dataset):
-    def __len__(self):
-        return 160
-    def __getitem__(self, index):
-        time.sleep(0.005)
-        return torch.rand(16), index % 4
-
+SLOW = (Path(__file__).with_name("programs") / "slow.py").read_text()
+TRAIN = f"""{SLOW}
 if __name__ == "__main__":
-    model = nn.Linear(16, 4)
-    optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    for epoch in range(1000 if "for-ever" in sys.argv else 3):
-        for images, labels in DataLoader(Slow(), batch_size=4):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(images), labels).backward()
-            optimizer.step()
+    train(1000 if "for-ever" in sys.argv else 3, lambda: DataLoader(Slow(160, 0.005), batch_size=4))
 """
 
 
@@ -131,15 +116,8 @@ def test_it_runs(command: str, place: Path) -> None:
         pytest.skip(f"needs {program[1]}")
     training = subprocess.Popen([sys.executable, "train.py", "for-ever"], cwd=place)
     try:
-        done = subprocess.run(
-            ["bash", "-c", in_small(command, training.pid)],
-            cwd=place,
-            env=os.environ | {"PATH": f"{bin_}:{os.environ['PATH']}", "size": "8", "n": "1", "round": "1"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        environment = os.environ | {"PATH": f"{bin_}:{os.environ['PATH']}", "size": "8", "n": "1", "round": "1"}
+        done = ended("bash", "-c", in_small(command, training.pid), cwd=place, env=environment, timeout=300)
     finally:
         training.kill()
         training.wait()

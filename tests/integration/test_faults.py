@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +18,7 @@ from support.runs import WHYIDLE, WITHOUT_COMPILER, report, steps_of
 from support.small_disk import small_disk
 from support.warm import run
 
-TRAIN = (
-    WITHOUT_COMPILER
-    + """
+TRAIN = """
 import os, sys, time, torch
 from torch.utils.data import DataLoader, Dataset
 torch.set_num_threads(1)
@@ -44,13 +44,12 @@ for epoch in range(2):
 print(loss.item().hex())
 sys.exit(5)
 """
-)
 STEPS = 80
 
 
 def program(tmp_path: Path, before: str = "", within: str = "pass", workers: int = 0) -> list[str | Path]:
     path = tmp_path / "train.py"
-    path.write_text(TRAIN.format(before=before, within=within, workers=workers))
+    path.write_text(WITHOUT_COMPILER + TRAIN.format(before=before, within=within, workers=workers))
     return [sys.executable, path]
 
 
@@ -63,6 +62,14 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout
 
 
+def as_without_us(truth: str, folder: Path, *command: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
+    """A training that is recorded, and prints and ends as it does alone."""
+    done = run(folder, *command, **more)
+    assert (done.returncode, done.stdout) == (5, truth), done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
 def notes_of(folder: Path) -> str:
     return " ".join(report(folder)["quality"]["notes"])
 
@@ -71,28 +78,22 @@ def notes_of(folder: Path) -> str:
 def test_the_run_folder_vanishes(tmp_path: Path, truth: str, workers: int) -> None:
     # Whoever removes a folder that is written into meets files that have come meanwhile.
     remove = "import shutil; [shutil.rmtree(os.environ['WHYIDLE_RUN'], ignore_errors=True) for _ in range(9)]"
-    done = run(tmp_path / "run", *program(tmp_path, within=remove, workers=workers))
-    assert (done.returncode, done.stdout) == (5, truth)
+    done = as_without_us(truth, tmp_path / "run", *program(tmp_path, within=remove, workers=workers))
     assert "no report" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("what", ["*", pytest.param("run.json", marks=pytest.mark.slow)])
 def test_the_run_folder_is_emptied(tmp_path: Path, truth: str, what: str) -> None:
     empty = f"from pathlib import Path; [p.unlink() for p in Path(os.environ['WHYIDLE_RUN']).glob('{what}')]"
-    done = run(tmp_path / "run", *program(tmp_path, within=empty, workers=2))
-    assert (done.returncode, done.stdout) == (5, truth)
+    done = as_without_us(truth, tmp_path / "run", *program(tmp_path, within=empty, workers=2))
     assert "no report" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_the_disk_is_full(tmp_path: Path, truth: str) -> None:
     with small_disk(tmp_path / "disk", 272) as disk:
         fill = f"open({str(disk / 'filler')!r}, 'wb').write(bytes(10**6))"
         full = f"\ntry:\n    {fill}\nexcept OSError:\n    pass\n"
-        done = run(disk / "run", *program(tmp_path, before=full, workers=2))
-        assert (done.returncode, done.stdout) == (5, truth)
-        assert "Traceback" not in done.stderr
+        done = as_without_us(truth, disk / "run", *program(tmp_path, before=full, workers=2))
         shown = " ".join(done.stderr.split())
         assert "No space left" in shown or "could not be written" in shown
 
@@ -117,8 +118,7 @@ WITHIN_A_STEP = {
 
 @pytest.mark.parametrize("within", WITHIN_A_STEP, ids=list(WITHIN_A_STEP.values()))
 def test_what_happens_within_a_step_is_noted_and_the_training_goes_on(tmp_path: Path, truth: str, within: str) -> None:
-    done = run(tmp_path / "run", *program(tmp_path, within=within), cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (5, truth)
+    as_without_us(truth, tmp_path / "run", *program(tmp_path, within=within), cwd=tmp_path)
     noted = WITHIN_A_STEP[within]
     assert noted in notes_of(tmp_path / "run")
     assert "switched off" in noted or steps_of(tmp_path / "run") == STEPS
@@ -129,8 +129,7 @@ def test_a_recording_cannot_begin(tmp_path: Path, truth: str) -> None:
     break_it = "import whyidle.capture.session as s; s.StepRecorder = None"
     path = program(tmp_path)[1]
     Path(path).write_text(break_it.join(("import torch\n", "\n")) + Path(path).read_text())
-    done = run(tmp_path / "run", sys.executable, path)
-    assert (done.returncode, done.stdout) == (5, truth)
+    as_without_us(truth, tmp_path / "run", sys.executable, path)
     assert "could not be recorded" in notes_of(tmp_path / "run")
 
 
@@ -152,9 +151,7 @@ def test_the_clock_goes_backwards(tmp_path: Path, truth: str) -> None:
         "jump = lambda: time.monotonic_ns() - 3600 * 10**9; "
         "d.session._now = d.session.steps._now = d.hooks._loop._now = jump"
     )
-    done = run(tmp_path / "run", *program(tmp_path, within=back))
-    assert (done.returncode, done.stdout) == (5, truth)
-    assert "Traceback" not in done.stderr
+    as_without_us(truth, tmp_path / "run", *program(tmp_path, within=back))
     shares = report(tmp_path / "run")["breakdown"]
     if shares:
         known = [share for share in shares.values() if share is not None]
@@ -165,8 +162,7 @@ def test_the_clock_goes_backwards(tmp_path: Path, truth: str) -> None:
 @pytest.mark.slow
 def test_a_run_within_a_run(tmp_path: Path, truth: str) -> None:
     inner = [*WHYIDLE, "run", "--no-live", "--out", tmp_path / "inner", "--", *program(tmp_path)]
-    done = run(tmp_path / "outer", *inner, training=False)
-    assert (done.returncode, done.stdout) == (5, truth)
+    as_without_us(truth, tmp_path / "outer", *inner, training=False)
     assert steps_of(tmp_path / "inner") == STEPS
     assert report(tmp_path / "outer")["verdict"]["cause"] is None
 

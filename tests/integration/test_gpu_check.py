@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from benchmarks.gpu_check.stages import STAGES, commands, programs, windows
 from support import cuda
 from support.cuda import Machine, NotPlayed, installed
 from support.fakes.driver import HEALTHY, FakeDriver, driver, library
+from support.runs import ended
 from support.warm import Process
 from whyidle.record.run import create_run, describe_process
 
@@ -263,14 +263,8 @@ def test_ranks_are_judged_by_their_gpus_their_contexts_and_their_waits(tmp_path:
 
 @pytest.mark.slow
 def test_without_a_gpu_the_script_says_that_nothing_was_measured(tmp_path: Path) -> None:
-    done = subprocess.run(
-        ["scripts/gpu_check.sh", "clocks"],
-        cwd=ROOT,
-        env=os.environ | {"PYTHON": sys.executable, "OUT": str(tmp_path / "out"), "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {"PYTHON": sys.executable, "OUT": str(tmp_path / "out"), "CUDA_VISIBLE_DEVICES": ""}
+    done = ended("scripts/gpu_check.sh", "clocks", cwd=ROOT, env=os.environ | environment)
     assert done.returncode == 0, done.stderr
     results = Results(tmp_path / "out")
     assert len(results.rows) == len(STAGES["clocks"].checks)

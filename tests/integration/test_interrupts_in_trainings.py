@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from support.runs import WHYIDLE, WITHOUT_COMPILER
+from support.runs import WHYIDLE, WITHOUT_COMPILER, ended
 from whyidle import native
 from whyidle.record.notices import read_notices
 from whyidle.record.run import open_run
@@ -32,9 +31,7 @@ def test_of_so_many_interrupts_none_is_lost(tmp_path: Path, interrupts: int, pur
     program.write_text(PROGRAM.replace("import torch\n", WITHOUT_COMPILER, 1))
     command = [*WHYIDLE, "run", "--out", str(folder), "--", sys.executable, str(program)]
     # A process group of its own: what is sent to the training is sent to it alone.
-    done = subprocess.run(
-        [*command, str(interrupts)], env=environment, capture_output=True, text=True, start_new_session=True
-    )
+    done = ended(*command, interrupts, env=environment, start_new_session=True)
     assert f"{interrupts} reached the training" in done.stdout, done.stdout + done.stderr
     assert done.returncode == 0, done.stderr
     assert [each for each in read_notices(folder) if "failed" in each] == []

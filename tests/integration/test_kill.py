@@ -83,7 +83,6 @@ class Writers:
 
     def begin(self, folder: Path) -> int:
         """Its process id."""
-        assert self._process.stdin is not None
         self._process.stdin.write(f"{folder}\n")
         self._process.stdin.flush()
         return self._number()
@@ -93,7 +92,6 @@ class Writers:
         return self._number()
 
     def _number(self) -> int:
-        assert self._process.stdout is not None
         return int(self._process.stdout.readline())
 
 

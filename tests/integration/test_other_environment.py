@@ -20,38 +20,15 @@ PACKAGES = {
     *("jinja2", "markupsafe", "fsspec", "nvidia", "triton", "setuptools", "pkg_resources", "isympy", "cuda"),
 }
 """Of a training's environment: torch, what it needs, and nothing of whyidle's."""
-TRAIN = (
-    WITHOUT_COMPILER
-    + """
-import sys, time
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, Dataset
-
-class Slow(Dataset):
-    def __len__(self):
-        return 160
-    def __getitem__(self, index):
-        time.sleep(0.01)
-        return torch.rand(16), index % 4
-
-def main(start, epochs):
-    torch.set_num_threads(1)
-    model = nn.Linear(16, 4)
-    optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    context = dict(num_workers=1, multiprocessing_context=start, persistent_workers=True) if start else {}
-    loader = DataLoader(Slow(), batch_size=4, **context)
-    print("begins", [m for m in ("rich", "psutil", "platformdirs", "pynvml") if m in sys.modules], flush=True)
-    for epoch in range(epochs):
-        for images, labels in loader:
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(images), labels).backward()
-            optimizer.step()
-
+SLOW = (Path(__file__).with_name("programs") / "slow.py").read_text()
+TRAIN = f"""{WITHOUT_COMPILER}{SLOW}
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    start, epochs = sys.argv[1:]
+    context = dict(num_workers=1, multiprocessing_context=start, persistent_workers=True) if start else dict()
+    loader = DataLoader(Slow(160, 0.01), batch_size=4, **context)
+    print("begins", [m for m in ("rich", "psutil", "platformdirs", "pynvml") if m in sys.modules], flush=True)
+    train(int(epochs), lambda: loader)
 """
-)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +80,6 @@ def test_run_records_its_steps_and_workers(tmp_path: Path, python: Path, train: 
 @pytest.fixture
 def running(python: Path, train: Path) -> Iterator[int]:
     process = subprocess.Popen([python, train, "fork", "1000"], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
     assert process.stdout.readline() == "begins []\n"
     yield process.pid
     process.kill()

@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 import whyidle
+from support.runs import ended
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {
@@ -73,9 +74,7 @@ def test_a_wheel_is_made_without_a_compiler_and_works(wheel: Path, tmp_path: Pat
     assert made.name.endswith("-py3-none-any.whl") is ("WHYIDLE_PURE" in settings)
     zipfile.ZipFile(made).extractall(tmp_path / "alone")
     ask = "import sys; sys.path.insert(0, sys.argv[1])\nfrom whyidle import native as n\nprint(n.__file__, n.why_not)"
-    shown = subprocess.run(
-        [sys.executable, "-S", "-c", ask, tmp_path / "alone"], capture_output=True, text=True, check=True
-    )
+    shown = ended(sys.executable, "-S", "-c", ask, tmp_path / "alone", check=True)
     assert shown.stdout == f"{tmp_path}/alone/whyidle/native.py it was not built\n"
 
 
@@ -111,12 +110,7 @@ class Environment:
             self._settings |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(links), "PIP_CONFIG_FILE": os.devnull}
 
     def pip(self, *words: str | Path) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "pip", "--python", self.bin / "python", *words],
-            env=self._settings,
-            capture_output=True,
-            text=True,
-        )
+        done = ended(sys.executable, "-m", "pip", "--python", self.bin / "python", *words, env=self._settings)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -216,8 +210,6 @@ def test_a_real_environment_stays_as_it_is_and_its_training_is_recorded(wheel: P
     command += [theirs.bin / "python", program]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stdout.split(maxsplit=2)[:2]) == (0, ["trained", "with"]), done.stderr
-    shown = subprocess.run(
-        [theirs.bin / "whyidle", "report", tmp_path / "run", "--json"], capture_output=True, text=True, check=True
-    )
+    shown = ended(theirs.bin / "whyidle", "report", tmp_path / "run", "--json", check=True)
     window = json.loads(shown.stdout)["window"]
     assert window["steps"] + window["warmup_steps"] == STEPS

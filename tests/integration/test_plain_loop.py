@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from support.crafted import analysis_of_run
+from support.crafted import analysis_of_run, facts_of_run
 from support.own_clock import assert_told_apart, stamps
 from whyidle.capture.recording import recording
 from whyidle.record.run import open_run
@@ -59,23 +59,19 @@ class Drawing(Sampler[int]):
             yield index
 
 
-def train(
-    loader: DataLoader[torch.Tensor], clock: Clock, epochs: int = 1, every: int = 1, validation: bool = False
-) -> None:
-    """`every`: batches for each step of the optimizer."""
+def train(loader: DataLoader[torch.Tensor], clock: Clock, epochs: int = 1, validation: bool = False) -> None:
     net = torch.nn.Linear(16, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
     for _ in range(epochs):
-        for number, batch in enumerate(loader, 1):
+        for batch in loader:
             loss = net(batch).square().mean()
             with clock("compute"):
                 time.sleep(0.001)
             loss.backward()
-            if number % every == 0:
-                optimizer.step()
-                with clock("host"):
-                    time.sleep(0.002)
-                    optimizer.zero_grad()
+            optimizer.step()
+            with clock("host"):
+                time.sleep(0.002)
+                optimizer.zero_grad()
         if validation:
             with torch.no_grad():
                 for batch in DataLoader(Data(12), 4, sampler=Drawing(12, clock, "boundary")):
@@ -90,7 +86,6 @@ def test_a_plain_loops_time_is_told_apart_as_by_its_own_clock(tmp_path: Path, wo
         train(loader, clock, epochs=2, validation=True)
     analysis = analysis_of_run(tmp_path / "run")
     facts = analysis.facts
-    assert facts is not None
     assert facts.window.count + facts.window.warmup_steps == 48
     assert facts.samples == 4 * facts.window.count
     assert_told_apart(facts, stamps(clock.spans))
@@ -103,8 +98,7 @@ def test_gradient_accumulation_makes_a_step_of_each_batch(tmp_path: Path) -> Non
     clock = Clock()
     with recording(tmp_path / "run", "cpu", sampler=False):
         train(DataLoader(Data(160), 4, sampler=Drawing(160, clock)), clock, every=4)
-    facts = analysis_of_run(tmp_path / "run").facts
-    assert facts is not None
+    facts = facts_of_run(tmp_path / "run")
     assert facts.window.count + facts.window.warmup_steps == 40
     # What comes after an optimizer step is the host's, and no computing.
     assert_told_apart(facts, stamps(clock.spans))
@@ -121,8 +115,7 @@ def test_a_recording_has_its_sampler_and_says_how_it_ended(tmp_path: Path) -> No
         raise ZeroDivisionError
     run = open_run(tmp_path / "run")
     assert run.info["ended"]["status"] == "failed"
-    facts = analysis_of_run(tmp_path / "run").facts
-    assert facts is not None
+    facts = facts_of_run(tmp_path / "run")
     assert facts.window.count + facts.window.warmup_steps == 20 * epochs
     assert facts.sampled.cpu_budget > 0
     # Everything is as it was: the same loop again leaves nothing behind.

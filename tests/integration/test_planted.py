@@ -110,10 +110,8 @@ def test_a_planted_fault_leaves_its_counters_and_its_truth(server: TrialServer, 
     run = open_run(tmp_path / "run")
     analysis = analyse(run)
     facts = analysis.facts
-    assert facts is not None
     assert facts.window.count + facts.window.warmup_steps == case.plan.steps
     assert LEFT[name](facts, run, case)
     # The training told what it cost by its own clock, beside which the verdict can be judged.
     judged = judge(name, case.causes, run.folder, analysis, False)
-    assert judged is not None
     assert 0 < judged.truth[case.causes[0]] < 1

@@ -171,7 +171,6 @@ def test_spawned_ranks_are_seen_each(tmp_path: Path) -> None:
     assert [rank.rank for rank in analysis.ranks] == [0, 1]
     for rank in analysis.ranks:
         facts = rank.analysis.facts
-        assert facts is not None
         assert facts.window.count + facts.window.warmup_steps == 40
         assert facts.batch_size == 4
         # The same for both: the files in the folder are each rank's own.

@@ -197,9 +197,7 @@ def test_python_is_found_behind_a_shell_script_and_the_users_own_sitecustomize_s
     assert steps_of(tmp_path / "run") == STEPS
 
 
-FORKED = (
-    WITHOUT_COMPILER
-    + """
+FORKED = """
 import os, torch
 from torch.utils.data import DataLoader, TensorDataset
 torch.set_num_threads(1)
@@ -217,11 +215,10 @@ if child == 0:
     os._exit(0)
 os.waitpid(child, 0)
 """
-)
 
 
 def test_a_forked_child_that_trains_has_a_recording_of_its_own(tmp_path: Path) -> None:
-    done = warm.run(tmp_path / "run", sys.executable, "-c", FORKED)
+    done = warm.run(tmp_path / "run", sys.executable, "-c", WITHOUT_COMPILER + FORKED)
     assert done.returncode == 0
     assert len(list((tmp_path / "run").glob("step-*.rec"))) == 2
     # The figures are those of the process that ran most steps.
@@ -247,10 +244,7 @@ def test_a_notebook_that_is_executed_is_recorded(tmp_path: Path, program: Path) 
     assert steps_of(tmp_path / "run") == STEPS
 
 
-CLOSES = (
-    WITHOUT_COMPILER
-    + TRAIN.partition("if __name__")[0]
-    + """
+CLOSES = """
 main(0)
 if {fork} and os.fork():
     os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
@@ -264,12 +258,12 @@ for file in files:
 if {fork}:
     os._exit(0)
 """
-)
 
 
 @pytest.mark.parametrize("fork", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_files_of_a_program_that_closes_ours_come_to_no_harm(tmp_path: Path, fork: bool) -> None:
-    (tmp_path / "daemon.py").write_text("import os\n" + CLOSES.replace("{fork}", str(fork)))
+    parts = "import os\n", WITHOUT_COMPILER, TRAIN.partition("if __name__")[0], CLOSES.replace("{fork}", str(fork))
+    (tmp_path / "daemon.py").write_text("".join(parts))
     done = warm.run(tmp_path / "run", sys.executable, tmp_path / "daemon.py", tmp_path / "file")
     assert done.returncode == 0, done.stderr
     assert [path.read_bytes() for path in tmp_path.glob("file*")] == [b"12345"] * 30

@@ -7,12 +7,18 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import support.warm as warm
 from support.fakes.driver import wait_for
 from support.runs import WHYIDLE, report
+
+
+def python(folder: Path, code: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    """A program of Python, recorded into `folder / "run"`."""
+    return warm.run(folder / "run", sys.executable, "-c", code, training=False, **more)
 
 
 @pytest.mark.parametrize(
@@ -26,13 +32,7 @@ from support.runs import WHYIDLE, report
     ],
 )
 def test_the_exit_code_is_the_commands(tmp_path: Path, ending: str, code: int) -> None:
-    done = warm.run(
-        tmp_path / "run",
-        sys.executable,
-        "-c",
-        f"import os, sys\nprint('out')\nsys.stdout.flush()\n{ending}",
-        training=False,
-    )
+    done = python(tmp_path, f"import os, sys\nprint('out')\nsys.stdout.flush()\n{ending}")
     assert done.returncode == code
     assert done.stdout == "out\n"
     assert report(tmp_path / "run")["run"]["exit_code"] == code
@@ -40,7 +40,7 @@ def test_the_exit_code_is_the_commands(tmp_path: Path, ending: str, code: int) -
 
 
 def test_input_goes_to_the_command(tmp_path: Path) -> None:
-    done = warm.run(tmp_path / "run", sys.executable, "-c", "print(input()[::-1])", input="abc\n", training=False)
+    done = python(tmp_path, "print(input()[::-1])", input="abc\n")
     assert (done.returncode, done.stdout) == (0, "cba\n")
 
 
@@ -76,7 +76,7 @@ def test_every_signal_reaches_the_command_once(tmp_path: Path) -> None:
 
 def test_modules_of_ours_stay_out_of_a_program_without_torch(tmp_path: Path) -> None:
     code = "import sys, json, random; print([m for m in sys.modules if 'whyidle' in m]); print(sys.path)"
-    done = warm.run(tmp_path / "run", sys.executable, "-c", code, training=False)
+    done = python(tmp_path, code)
     without = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     # The path is what it would have been, too. (Ours is installed editable here, which Python itself looks up.)
     assert done.stdout == without.stdout
@@ -89,7 +89,7 @@ def test_an_error_in_the_users_sitecustomize_is_told_as_python_tells_it(tmp_path
     (tmp_path / "theirs" / "sitecustomize.py").write_text("raise ValueError('broken')\n")
     environment = dict(os.environ, PYTHONPATH=str(tmp_path / "theirs"))
     without = subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True, env=environment)
-    done = warm.run(tmp_path / "run", sys.executable, "-c", "print(1)", env=environment, training=False)
+    done = python(tmp_path, "print(1)", env=environment)
     assert done.stdout == without.stdout == "1\n"
     assert done.stderr.startswith(without.stderr)
     assert "broken" in without.stderr
@@ -120,14 +120,9 @@ def test_the_module_path_stays_what_it_would_be(tmp_path: Path, path: str | None
     code = "import sys; print(sys.path); import os; print(os.environ['PYTHONPATH'].partition(os.pathsep)[2:])"
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     environment |= {} if path is None else {"PYTHONPATH": path}
-    without = subprocess.run(
-        [sys.executable, "-c", "import sys; print(sys.path)"],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=tmp_path,
-    )
-    done = warm.run(tmp_path / "run", sys.executable, "-c", code, env=environment, cwd=tmp_path, training=False)
+    alone = [sys.executable, "-c", "import sys; print(sys.path)"]
+    without = subprocess.run(alone, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    done = python(tmp_path, code, env=environment, cwd=tmp_path)
     shown, inherited = done.stdout.splitlines()
     assert shown == without.stdout.strip()
     assert inherited == repr((path or "",))

@@ -90,8 +90,6 @@ def test_a_busy_tree_is_measured_through_its_end(run: Path) -> None:
 
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     tree = subprocess.Popen([sys.executable, "-c", TREE, "0.3"], **pipes)
-    assert tree.stdin is not None
-    assert tree.stdout is not None
     with start_sampler(run, tree.pid, RATE) as sampler:
         truth = sum(int(tree.stdout.readline()) for _ in range(3))
         wait_for(lambda: any(run.glob("host-*.rec")))
@@ -125,7 +123,6 @@ def test_a_busy_tree_is_measured_through_its_end(run: Path) -> None:
 @pytest.mark.parametrize("end", ["stop", signal.SIGTERM, signal.SIGHUP, shutil.rmtree])
 def test_each_way_to_end_it_ends_it_well(run: Path, sampler: Sampler, end: Any) -> None:
     pid, told = sampler.pid, time.monotonic_ns()
-    assert pid is not None
     if isinstance(end, signal.Signals):
         os.kill(pid, end)
     elif end is shutil.rmtree:
@@ -146,7 +143,6 @@ def test_each_way_to_end_it_ends_it_well(run: Path, sampler: Sampler, end: Any) 
 
 
 def test_ctrl_c_does_not_end_it(run: Path, sampler: Sampler) -> None:
-    assert sampler.pid is not None
     os.kill(sampler.pid, signal.SIGINT)
     seen = len(hosts(run))
     wait_for(lambda: len(hosts(run)) > seen + 2)
@@ -155,7 +151,6 @@ def test_ctrl_c_does_not_end_it(run: Path, sampler: Sampler) -> None:
 
 def test_there_are_never_two_for_one_run(run: Path, sampler: Sampler) -> None:
     second = start_sampler(run, os.getpid(), RATE)
-    assert second.pid is not None
     wait_for(lambda: second.pid is None or not alive(second.pid))
     second.stop()
     assert second.error == f"The sampler ended with exit code 1; {SAMPLER_NOTICES} in the run folder may say why."
@@ -181,7 +176,6 @@ def test_it_dies_with_its_starter_even_if_a_fork_holds_the_pipe(run: Path) -> No
         "time.sleep(600)\n"
     )
     starter = subprocess.Popen([sys.executable, "-c", code, str(run)], stdout=subprocess.PIPE)
-    assert starter.stdout is not None
     sampler, fork = map(int, starter.stdout.readline().split())
     try:
         wait_for(lambda: any(run.glob("host-*.rec")) and len(hosts(run)))
@@ -223,7 +217,6 @@ def test_a_disk_that_fills_up_loses_records_and_counts_them(disk: Path) -> None:
         wait_for(lambda: sum(p.stat().st_size > 4096 for p in run.glob("*.rec")))
         wait_for(lambda: list(run.glob("host-*.rec")))
         time.sleep(0.1)
-        assert sampler.pid is not None
         assert alive(sampler.pid)
     assert sampler.error is None
     # The last look comes at the end, whatever came before it.

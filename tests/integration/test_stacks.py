@@ -69,7 +69,6 @@ def running(*command: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A program that has said a line, with that; it may be told one. It is ended afterwards, with all it began."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as process:
-        assert process.stdout is not None
         try:
             yield process, process.stdout.readline()
         finally:
@@ -149,7 +148,6 @@ def test_threads_of_a_container_have_the_ids_that_they_have_outside(watch: Calla
     if shutil.which("unshare") is None or subprocess.run([*inside[:3], "true"], capture_output=True).returncode:
         pytest.skip("no right to make a namespace of processes here")
     container = subprocess.Popen(inside, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    assert container.stdout is not None
     try:
         told = json.loads(container.stdout.readline())
         [process] = psutil.Process(container.pid).children()
@@ -166,7 +164,6 @@ def test_threads_of_a_container_have_the_ids_that_they_have_outside(watch: Calla
 
 
 def go_on(child: subprocess.Popen[str]) -> None:
-    assert child.stdin is not None
     with suppress(BrokenPipeError):
         child.stdin.write("\n")
         child.stdin.flush()
@@ -294,7 +291,6 @@ def test_a_missing_py_spy_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     with pytest.raises(NoStacks, match="pip install py-spy"):
         Spy(os.getpid(), 10)
     reason = why_none(os.getpid())
-    assert reason is not None
     assert "pip install py-spy" in reason.reason
 
 
@@ -316,7 +312,6 @@ def test_py_spy_does_not_outlive_whoever_started_it() -> None:
         with running(sys.executable, "-c", program) as (_, line):
             spy = psutil.Process(int(line))
             starter = spy.parent()
-            assert starter is not None
             starter.kill()
             spy.wait(60)
 

@@ -17,47 +17,17 @@ from whyidle.terminal.progress import TuneProgress
 from whyidle.tune.search import SearchProgress
 from whyidle.tune.training import members
 
-TRAIN = (
-    WITHOUT_COMPILER
-    + """
-import sys, time
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, Dataset
-
-class Slow(Dataset):
-    def __len__(self):
-        return 4000
-    def __getitem__(self, index):
-        time.sleep({sample_s})
-        return torch.rand(16), index % 4
-
-def main():
-    torch.set_num_threads(1)
-    model = nn.Linear(16, 4)
-    optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    for epoch in range(1000):
-        for images, labels in DataLoader(Slow(), batch_size=4, shuffle=True):
-            time.sleep({step_s})
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(images), labels).backward()
-            optimizer.step()
-            {each}
-    print("done")
-
-if __name__ == "__main__":
-    main()
-"""
-)
+SLOW = (Path(__file__).with_name("programs") / "slow.py").read_text()
 
 
-def written(sample_s: float = 0.0, step_s: float = 0.0, each: str = "pass") -> str:
-    return TRAIN.replace("{sample_s}", str(sample_s)).replace("{step_s}", str(step_s)).replace("{each}", each)
+def written(sample_s: float = 0.0, step_s: float = 0.0, epochs: int = 1000, samples: int = 4000) -> str:
+    loader = f"DataLoader(Slow({samples}, {sample_s}), batch_size=4, shuffle=True)"
+    return f'{WITHOUT_COMPILER}{SLOW}\nif __name__ == "__main__":\n    train({epochs}, lambda: {loader}, {step_s})\n'
 
 
-def program(folder: Path, sample_s: float, step_s: float, each: str = "pass") -> Path:
+def program(folder: Path, sample_s: float, step_s: float) -> Path:
     path = folder / "train.py"
-    path.write_text(written(sample_s, step_s, each))
+    path.write_text(written(sample_s, step_s))
     return path
 
 
@@ -151,7 +121,7 @@ def test_a_scenario_on_an_emulated_device(images: Path, tmp_path: Path, monkeypa
     [
         ("print('no training here')", "exit code 0"),
         ("raise ValueError('planted')", "planted"),
-        (written().replace("range(1000)", "range(1)").replace("4000", "40"), "ended after 10 steps"),
+        (written(epochs=1, samples=40), "ended after 10 steps"),
     ],
     ids=["no training", "crash", "ten steps"],
 )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.runs import WITHOUT_COMPILER
-from whyidle.capture.bootstrap import RUN, environment
+from support.told_trainings import PARTS
+from whyidle.capture.bootstrap import environment
 from whyidle.record.tuning import LoaderSettings
 from whyidle.tune.batch import ProbeOutcome, child_probe, climb
 from whyidle.tune.training import Launch
@@ -18,62 +18,43 @@ from whyidle.tune.training import Launch
 SECONDS = 250.0
 """For a probe, which takes a few on a machine of its own."""
 OWN = LoaderSettings(0, batch_size=8)
-PROGRAM = (
-    WITHOUT_COMPILER
-    + """
-import os, resource, signal, sys, time
-import torch
-from torch.utils.data import DataLoader, Dataset
-
+PROGRAM = """
+import resource, signal
 MB = 1 << 20
 A_SAMPLE = 2 * MB
-
-class Numbers(Dataset):
-    def __len__(self):
-        return 3000
-    def __getitem__(self, index):
-        return torch.full((64,), index % 7 / 7)
-
-torch.set_num_threads(1)
-model = torch.nn.Linear(64, 8)
-optimizer = torch.optim.Adam(model.parameters())
+learn = train
 
 def train(batch):
     # What a large activation would hold.
     held = torch.empty(len(batch), A_SAMPLE, dtype=torch.uint8)
-    optimizer.zero_grad()
-    model(batch).square().mean().backward()
-    optimizer.step()
+    learn(batch)
 
 def used():
     line = next(line for line in open("/proc/self/status") if line.startswith("VmSize:"))
     return 1024 * int(line.split()[1])
 """
-)
 LIMITED = """
-train(torch.zeros(8, 64))
+train(torch.zeros(8, 4))
 room = 700 * MB
 limit = used() + room
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 """
 LOOP = """
 while True:
-    for batch in DataLoader(Numbers(), batch_size=8, shuffle=True):
+    for batch in DataLoader(Numbers(0, 3000), batch_size=8, shuffle=True):
         train(batch)
 """
 
 
 def launch(program: Path) -> Launch:
     return Launch(
-        [sys.executable, str(program)],
-        lambda folder, tune: environment(folder, os.environ, {"tune": dict(tune)}),
-        lambda folder: f"{RUN}={folder.resolve()}",
+        [sys.executable, str(program)], lambda folder, tune: environment(folder, os.environ, {"tune": dict(tune)})
     )
 
 
 def script(tmp_path: Path, *parts: str) -> Launch:
     path = tmp_path / "train.py"
-    path.write_text("".join(map(textwrap.dedent, (PROGRAM, *parts))))
+    path.write_text("".join(map(textwrap.dedent, (PARTS, PROGRAM, *parts))))
     return launch(path)
 
 
@@ -82,12 +63,10 @@ def test_the_ladder_finds_the_limit_of_the_address_space_and_names_only_what_was
     """2 MiB a sample, of 700 MiB and of all that torch maps anyway, 5 % of which are the margin."""
     probe = child_probe(script(tmp_path, LIMITED, LOOP), tmp_path / "probes", OWN)
     found = climb(probe, 8, 100 * SECONDS, dataset_samples=3000)
-    assert found.b_max is not None
     ran = found.probes[found.b_max]
     assert ran.outcome == ProbeOutcome.OK
     assert ran.steps >= 3
     assert ran.memory.peak_bytes is not None
-    assert ran.room_bytes is not None
     exact = 8 + (ran.room_bytes - found.probes[8].memory.peak_bytes) / (2 << 20)  # type: ignore[operator]
     assert 0.75 * exact <= found.b_max <= 1.05 * exact
     assert len(found.probes) <= 7
@@ -113,14 +92,11 @@ def test_what_the_kernel_kills_counts_as_out_of_memory(tmp_path: Path) -> None:
 def test_the_largest_samples_come_first(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     told = f"""
-    class Indices(Numbers):
-        def __getitem__(self, index):
-            return torch.full((64,), float(index))
     file = open({str(seen)!r}, "w", buffering=1)
     while True:
-        for batch in DataLoader(Indices(), 8):
+        for batch in DataLoader(Numbers(0, 3000), 8):
             file.write(" ".join(str(int(x)) for x in batch[:, 0]) + "\\n")
-            train(batch / 3000)
+            train(batch)
     """
     tried = child_probe(script(tmp_path, told), tmp_path / "probes", OWN, [2999, 17, 5])(4, SECONDS)
     assert tried.outcome == ProbeOutcome.OK

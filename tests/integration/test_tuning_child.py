@@ -32,7 +32,7 @@ def cold(argv: list[str], folder: Path, env: Mapping[str, str]) -> subprocess.Po
 def test_blocks_of_several_settings_are_measured_in_one_training(tmp_path: Path) -> None:
     with tuned(tmp_path, PARTS + PLAIN) as tuner:
         ready = tuner.ready()
-        assert LoaderSettings.from_json(ready["settings"]) == NONE
+        assert ready["settings"] == NONE
         assert (ready["batches_per_epoch"], ready["samples"]) == (100, 400)
         assert set(ready["fixed"]) <= {"pin_memory", "in_order"}
         taken_at = len(tuner.batches())
@@ -61,8 +61,7 @@ def test_blocks_of_several_settings_are_measured_in_one_training(tmp_path: Path)
         assert persistent.restart_ns is not None
         assert persistent.start_ns is not None
         loaded = tuner.batches()[taken_at:]
-        held = tuner.block(NONE, say=Word.HELD)
-        assert held.held
+        held = tuner.block(NONE.without_loader())
         # A few batches, over and over: no loader makes so many alike in a row.
         assert len({tuple(batch.indices) for batch in tuner.batches(held)}) <= KEPT
 
@@ -71,9 +70,8 @@ def test_blocks_of_several_settings_are_measured_in_one_training(tmp_path: Path)
         for batch in tuner.batches():
             assert batch.indices == list(range(batch.indices[0], batch.indices[0] + len(batch.indices)))
 
-        tuner.channel.send(Word.CLOSE, settings=TWO.to_json())
-        tuner.channel.send(Word.STOP)
-        assert tuner.ends() == 0
+        tuner.channel.send(Word.CLOSE, settings=TWO)
+        tuner.stop()
         wait_for(lambda: not in_session(tuner.process.pid))
     # The recording went on through the blocks: with the samples of each batch, which is none of the program's loader.
     recorded = open_run(tmp_path / "run").records(STEP)
@@ -166,7 +164,7 @@ while True:
     with tuned(tmp_path, PARTS + program) as tuner:
         tuner.ready()
         assert tuner.makers(tuner.block(NONE)) == ALONE
-        said = tuner.order(Word.HELD, NONE)
+        said = tuner.order(Word.MEASURE, NONE.without_loader())
         assert (said["say"], "changes its batches in place" in said["why"]) == (Word.FAILED, True)
         assert tuner.makers(tuner.block(NONE)) == ALONE
 
@@ -179,7 +177,7 @@ while True:
 """
     with tuned(tmp_path, PARTS + program) as tuner:
         ready = tuner.ready()
-        assert ready["settings"]["batch_size"] is None
+        assert ready["settings"].batch_size is None
         assert "list" in ready["fixed"]["batch_size"]
         refused = tuner.order(Word.MEASURE, LoaderSettings(0, batch_size=8))
         assert refused["say"] == Word.FAILED
@@ -238,10 +236,9 @@ def test_loaders_that_libraries_wrap_are_taken_over(tmp_path: Path, library: str
     parts, start = (PARTS, Program) if plain else (PARTS.removeprefix(WITHOUT_COMPILER), cold)
     with tuned(tmp_path, parts + WRAPPED[library], start=start) as tuner:
         ready = tuner.ready()
-        assert ready["settings"]["batch_size"] == 4
+        assert ready["settings"].batch_size == 4
         assert tuner.makers(tuner.block(NONE)) == ALONE
         assert tuner.makers(tuner.block(TWO)) == BOTH
         larger = tuner.block(LoaderSettings(2, 2, batch_size=8))
         assert larger.samples == 8 * larger.batches
-        tuner.channel.send(Word.STOP)
-        assert tuner.ends() == 0
+        tuner.stop()

@@ -15,7 +15,7 @@ from support.told_trainings import BOTH, NONE, PARTS, PLAIN, TWO, in_session, tu
 from whyidle.capture.bootstrap import environment
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import NOT_MEASURED, STEP
-from whyidle.record.tuning import LoaderSettings, Word
+from whyidle.record.tuning import Word
 
 
 @pytest.mark.slow
@@ -39,7 +39,7 @@ while True:
 """
     with tuned(tmp_path, PARTS + program) as tuner:
         ready = tuner.ready()
-        assert LoaderSettings.from_json(ready["settings"]) == TWO
+        assert ready["settings"] == TWO
         died = tuner.order(Word.MEASURE, TWO.with_workers(3))
         assert died["say"] == Word.FAILED
         assert "exit code 7" in died["why"]
@@ -52,8 +52,7 @@ while True:
         assert tuner.makers(tuner.block(TWO)) == BOTH
         # The workers of what failed are gone, and so are those of the program's own loader.
         wait_for(lambda: len(in_session(tuner.process.pid)) <= 1 + 2)
-        tuner.channel.send(Word.STOP)
-        assert tuner.ends() == 0
+        tuner.stop()
     # Which batch of its loader a step trained on is known until then, and not from there on.
     numbers = open_run(tmp_path / "run").records(STEP)["batch"].tolist()
     assert numbers[:10] == list(range(10))
@@ -144,22 +143,25 @@ while True:
     for batch in {loader}:
         train(batch)
 """
-REFUSALS = {
-    "no loader": ("while True:\n    train(torch.rand(4, 4))\n", "no torch DataLoader"),
-    "short": ("for batch in DataLoader(Numbers(0), batch_size=100):\n    train(batch)\n", "Let it train longer"),
+SEVERAL = f"while True:\n    {TWO_LOADERS}\n        train(a + b)\n"
+REFUSALS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "several ranks": (PLAIN, "2 ranks", {"extra": {"RANK": "0", "WORLD_SIZE": "2"}}),
+    "no loader": ("while True:\n    train(torch.rand(4, 4))\n", "no torch DataLoader", {}),
+    "short": ("for batch in DataLoader(Numbers(0), batch_size=100):\n    train(batch)\n", "Let it train longer", {}),
     "one pass": (
         ENDLESS.format(loader="DataLoader(Numbers(0), batch_sampler=iter([[1, 2]] * 10**6))"),
         "only once",
+        {},
     ),
-    "two loaders": (f"while True:\n    {TWO_LOADERS}\n        train(a + b)\n", "several loaders at a time"),
+    "two loaders": (SEVERAL, "several loaders at a time", {}),
     "two loaders, soon over": (
-        f"for _ in range(10):\n    {TWO_LOADERS}\n        train(a + b)\n".replace("(0)", "(0, 4)"),
+        SEVERAL.replace("while True", "for _ in range(10)").replace("(0)", "(0, 4)"),
         "several loaders at a time",
+        {},
     ),
-}
-TOO_SLOW = {
+    # Once a time has passed: what they have done by then is bounded by what they sleep, from one side.
     "two loaders, slow": (
-        f"while True:\n    {TWO_LOADERS}\n        train(a + b)\n".replace("(0)", "()"),
+        SEVERAL.replace("(0)", "()"),
         "several loaders at a time",
         {"after_steps": 10**6, "before_s": 10.0},
     ),
@@ -170,32 +172,18 @@ TOO_SLOW = {
         {"before_s": 2.0},
     ),
 }
-"""Refused once a time has passed: what they have done by then is bounded by what they sleep, from one side."""
 
 
-def refused(tmp_path: Path, program: str, why: str, **how: Any) -> None:
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.slow] * ("before_s" in how)) for case, (*_, how) in REFUSALS.items()]
+)
+def test_what_cannot_be_tuned_is_refused_with_its_reason(tmp_path: Path, case: str) -> None:
+    program, why, how = REFUSALS[case]
     with tuned(tmp_path, PARTS + program, **how) as tuner:
         said = tuner.answer()
         assert said["say"] == Word.REFUSED, said
         assert why in said["why"]
-        tuner.channel.send(Word.STOP)
-        assert tuner.ends() == 0
-
-
-def test_a_job_of_several_ranks_is_not_tuned(tmp_path: Path) -> None:
-    refused(tmp_path, PLAIN, "2 ranks", extra={"RANK": "0", "WORLD_SIZE": "2"})
-
-
-@pytest.mark.parametrize("case", REFUSALS)
-def test_what_cannot_be_tuned_is_refused_with_its_reason(tmp_path: Path, case: str) -> None:
-    refused(tmp_path, *REFUSALS[case])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", TOO_SLOW)
-def test_what_comes_to_nothing_in_its_time_is_refused_with_its_reason(tmp_path: Path, case: str) -> None:
-    program, why, how = TOO_SLOW[case]
-    refused(tmp_path, program, why, **how)
+        tuner.stop()
 
 
 AGAIN = """
@@ -223,12 +211,11 @@ class Again(Rows):
 def test_a_stream_that_is_its_own_iterator_and_begins_anew_is_tuned(tmp_path: Path, program: str) -> None:
     with tuned(tmp_path, PARTS + program + ENDLESS.format(loader="loader")) as tuner:
         ready = tuner.ready()
-        assert LoaderSettings.from_json(ready["settings"]) == NONE
+        assert ready["settings"] == NONE
         assert tuner.makers(tuner.block(NONE)) == {(0, -1)}
         assert tuner.makers(tuner.block(NONE.with_workers(1))) == {(1, 0)}
         assert tuner.makers(tuner.block(NONE)) == {(0, -1)}
-        tuner.channel.send(Word.STOP)
-        assert tuner.ends() == 0
+        tuner.stop()
 
 
 def test_no_workers_are_tried_around_a_data_set_with_workers_of_its_own(tmp_path: Path) -> None:
@@ -252,8 +239,7 @@ loader = DataLoader(Queue(), batch_size=4)
         said = tuner.order(Word.MEASURE, NONE.with_workers(1))
         assert (said["say"], why in said["why"]) == (Word.FAILED, True)
         assert tuner.makers(tuner.block(NONE)) == {(1, 0)}
-        tuner.channel.send(Word.STOP)
-        assert tuner.ends() == 0
+        tuner.stop()
 
 
 def test_a_loader_made_anew_for_each_epoch_is_said_with_the_way_out(tmp_path: Path) -> None:

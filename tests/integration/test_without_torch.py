@@ -18,11 +18,12 @@ import pytest
 from packaging.requirements import Requirement
 
 from support.pairs import noisy
+from support.runs import ended
 from support.tuned import RESULT
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.report.contract import tuning as tune_json
 from whyidle.scenarios.registry import NAMES
-from whyidle.tune.result import TuningFile
+from whyidle.tune.result import keep
 
 ROOT = Path(__file__).parents[2]
 ABSENT = ("torch", "torchvision", "PIL", "spdl", "lmdb")
@@ -130,19 +131,13 @@ def said(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sa
         noisy(places[name], np.random.default_rng(seed))
     comparison(places["compared"], scenario="ssd", net="ssd300")
     places["tuned"].mkdir()
-    TuningFile({"command": ["python"]}, "2026-01-01T00:00:00", result=tune_json.tuning(RESULT)).save(places["tuned"])
+    keep(places["tuned"], {"command": ["python"]}, "2026-01-01T00:00:00", tune_json.tuning(RESULT))
     places["mine"] = folder / "mine.py"
     places["mine"].write_text("import torch\n")
     written = folder / "written"
     written.mkdir()
     asked = {words: words.format(**places).split() for words in (*READ, *WRITTEN, *NEEDING, *FURTHER)}
-    done = subprocess.run(
-        [python, "-c", CALL],
-        input=json.dumps([asked, ABSENT]),
-        cwd=written,
-        capture_output=True,
-        text=True,
-    )
+    done = ended(python, "-c", CALL, input=json.dumps([asked, ABSENT]), cwd=written)
     assert done.returncode == 0, done.stderr
     told, absent = json.loads(done.stdout.splitlines()[-1])
     assert absent == list(ABSENT), "this environment was to have none of these"
@@ -198,12 +193,9 @@ def test_doctor_says_what_is_not_installed_and_what_that_costs(said: dict[str, S
 
 def recorded(python: Path, folder: Path, code: str, *path: Path) -> subprocess.CompletedProcess[str]:
     (folder / "program.py").write_text(code)
-    return subprocess.run(
-        [python, "-m", "whyidle", "run", "--no-live", "--out", folder / "run", "--", python, folder / "program.py"],
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(map(str, path))},
-        capture_output=True,
-        text=True,
-    )
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(map(str, path))}
+    command = ["run", "--no-live", "--out", folder / "run", "--", python, folder / "program.py"]
+    return ended(python, "-m", "whyidle", *command, env=environment)
 
 
 def test_a_program_runs_unchanged_and_the_report_says_that_no_torch_was_seen(python: Path, tmp_path: Path) -> None:
@@ -265,7 +257,7 @@ def test_a_torch_that_the_hooks_do_not_take_is_left_alone_and_named(
 def test_tune_says_that_no_torch_was_seen(python: Path, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("print('done')\n")
     words = ["tune", "--out", tmp_path / "tuned", "--", python, tmp_path / "program.py"]
-    done = subprocess.run([python, "-m", "whyidle", *words], cwd=tmp_path, capture_output=True, text=True)
+    done = ended(python, "-m", "whyidle", *words, cwd=tmp_path)
     assert done.returncode == 2
     assert "saw no torch" in done.stderr
     assert "Traceback" not in done.stderr

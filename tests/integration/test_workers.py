@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Subset
 
 import support.slow_data as slow_data
 import support.warm as warm
-from support.crafted import analysis_of_run
+from support.crafted import facts_of_run
 from support.hooked import Net
 from whyidle.capture.recording import recording
 from whyidle.capture.workers import fetch_timing
@@ -117,8 +117,7 @@ def test_a_loader_that_keeps_no_order_still_says_what_its_workers_do(tmp_path: P
     steps, batches = trained(tmp_path / "run", loader, epochs=1)
     assert set(steps["loader"]) == set(batches["loader"])
     assert set(steps["batch"]) == {NOT_MEASURED}
-    facts = analysis_of_run(tmp_path / "run").facts
-    assert facts is not None
+    facts = facts_of_run(tmp_path / "run")
     assert facts.loader.workers == 2
     assert facts.loader.worker_busy_pct >= 0
     assert math.isnan(facts.handoff_pct)
@@ -154,13 +153,11 @@ def test_planted_costs_are_found_where_they_are(tmp_path: Path, file: Path) -> N
     assert np.median(batches["read_ns"]) > 0.5 * 16e6
     assert (batches["collate_ns"] >= 8e6).all()
     assert (batches["cpu_ns"] >= 16e6).all()
-    facts = analysis_of_run(tmp_path / "run").facts
-    assert facts is not None
+    facts = facts_of_run(tmp_path / "run")
     loader = facts.loader
     shares = loader.read_pct, loader.prep_pct, loader.collate_pct
     assert all(share is not None and share > 0 for share in shares)
     assert sum(share or 0 for share in shares) == pytest.approx(100, abs=0.1)
-    assert loader.read_chars_bytes_per_sample is not None
     assert 10_000 <= loader.read_chars_bytes_per_sample < 15_000
     assert (loader.slowest[0].index, loader.slowest[0].file) == (13, f"{tmp_path}/thirteen.jpg")
     (transform,) = loader.transforms
@@ -178,8 +175,7 @@ def test_a_subset_names_the_sample_by_its_own_index_and_the_file_by_the_dataset_
     # The slow one, which is 13 of the dataset, comes last: 31 of the subset.
     subset = Subset(data, [*(index for index in range(32) if index != 13), 13])
     trained(tmp_path / "run", DataLoader(subset, 4, num_workers=1), epochs=1)
-    facts = analysis_of_run(tmp_path / "run").facts
-    assert facts is not None
+    facts = facts_of_run(tmp_path / "run")
     assert (facts.loader.slowest[0].index, facts.loader.slowest[0].file) == (31, f"{tmp_path}/thirteen.jpg")
 
 

@@ -17,33 +17,34 @@ from whyidle.record.schema import EVENT, HEADER_BYTES, NOT_MEASURED, STEP, Kind
 from whyidle.record.segment import RecordWriter
 from whyidle.scenarios.planted import MS, START
 
+Rows = Iterable[Mapping[str, float]]
 ON_CPU = {"device": {"kind": "cpu", "title": "a processor"}, "ended": {"status": "ok"}}
 
 
-def rows_of(kind: Kind, rows: Iterable[Mapping[str, float]]) -> list[list[float]]:
+def rows_of(kind: Kind, rows: Rows) -> list[list[float]]:
     """Bodies of records of which only the given fields were measured."""
     names = [f.name for f in kind.fields[1:]]
     missing = kind.missing()
     return [[row.get(name, nothing) for name, nothing in zip(names, missing, strict=True)] for row in rows]
 
 
-def records_of(kind: Kind, rows: Iterable[Mapping[str, float]], first: int = 1) -> Records:
+def records_of(kind: Kind, rows: Rows, first: int = 1) -> Records:
     """Records of which only the given fields were measured, numbered from the first."""
     spare = [0] * (len(kind.dtype) - len(kind.fields))
     made = [(number, *body, *spare) for number, body in enumerate(rows_of(kind, rows), first)]
     return np.array(made, dtype=kind.dtype)
 
 
-def store(folder: Path, kind: Kind, rows: Iterable[Mapping[str, float]], rank: int = 0, pid: int | None = None) -> Path:
-    """A file of records; what is not told was not measured."""
+def store(folder: Path, kind: Kind, rows: Rows, rank: int = 0, pid: int | None = None, closed: bool = True) -> Path:
+    """A file of records of which only the given fields were measured; not `closed`: its writer was killed."""
     writer = RecordWriter(folder, kind, rank, pid)
     for body in rows_of(kind, rows):
         writer.append(*body)
-    writer.close()
+    writer.close() if closed else writer.flush()
     return writer.path
 
 
-def add(folder: Path, kind: Kind, rows: Iterable[Mapping[str, float]]) -> None:
+def add(folder: Path, kind: Kind, rows: Rows) -> None:
     """Further records, after those of the training's own process if there are any."""
     paths = list(folder.glob(f"{kind.name}-*.rec"))
     if not paths:
@@ -54,9 +55,14 @@ def add(folder: Path, kind: Kind, rows: Iterable[Mapping[str, float]]) -> None:
         file.write(records_of(kind, rows, told + 1).tobytes())
 
 
+def events_of(rows: Iterable[tuple[int, int, int, int]]) -> list[dict[str, float]]:
+    """Rows of events: (when, what, value, end)."""
+    return [dict(zip(("t_ns", "what", "value", "end_ns"), row, strict=True)) for row in rows]
+
+
 def add_events(folder: Path, rows: Iterable[tuple[int, int, int, int]]) -> None:
     """Further events of the training: (when, what, value, end)."""
-    add(folder, EVENT, [dict(zip(("t_ns", "what", "value", "end_ns"), row, strict=True)) for row in rows])
+    add(folder, EVENT, events_of(rows))
 
 
 def amend(folder: Path, change: Callable[[Records], None]) -> None:
@@ -72,14 +78,13 @@ def steps_of(folder: Path) -> Records:
     return open_run(folder).records(STEP)
 
 
-def train_on_cpu(folder: Path, steps: Iterable[Mapping[str, float]]) -> Path:
+def train_on_cpu(folder: Path, steps: Rows) -> Path:
     """A training on the processor; stamps in ms from the step's begin, `end` tells when it ended, `cpu_ms` what it ran.
 
     A step fetches for 10 ms, and computes until 5 ms before its end, unless said otherwise.
     """
     create_run(folder, ON_CPU)
-    writer, events = RecordWriter(folder, STEP), RecordWriter(folder, EVENT)
-    begin = START
+    rows, begin = [], START
     for number, step in enumerate(steps):
         end = step.get("end", 100)
         stamps = {
@@ -94,11 +99,10 @@ def train_on_cpu(folder: Path, steps: Iterable[Mapping[str, float]]) -> Path:
         row |= {"skipped": 0, "skipped_samples": 0}
         if "cpu_ms" in step:
             row["cpu_ns"] = round(step["cpu_ms"] * MS)
-        writer.append(*rows_of(STEP, [row])[0])
+        rows.append(row)
         begin += round(end * MS)
-    events.append(START, 1, 0, NOT_MEASURED)
-    writer.close()
-    events.close()
+    store(folder, STEP, rows)
+    store(folder, EVENT, events_of([(START, 1, 0, NOT_MEASURED)]))
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from support.crafted import events_of, store
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.record.files import write_json
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import EVENT, NOT_MEASURED, STEP, EventKind, StepFlag
-from whyidle.record.segment import RecordWriter
 from whyidle.scenarios.planted import MS
 
 SECOND = 1000 * MS
@@ -111,63 +112,46 @@ def record(
         mine = mine + shift + np.round((mine - START) * drift).astype(np.int64)
         _write(path, number, mine, samples, rank, boundary[place], queued=device != "cpu")
         off = (wall_off_ns or {}).get(rank.host, 0)
-        pid = int(next(path.glob(f"step-{number}-*.rec")).stem.split("-")[2])
-        write_json(
-            path / f"process-{number}-{pid}.json",
-            {
-                "rank": number,
-                "pid": pid,
-                "host": rank.host,
-                "world_size": size,
-                "device": {"kind": device, "title": "a processor", "count": 1},
-                "clock": {"time_ns": WALL + off, "monotonic_ns": START + shift},
-            },
-        )
+        told = {"rank": number, "pid": os.getpid(), "host": rank.host, "world_size": size}
+        told |= {"device": {"kind": device, "title": "a processor", "count": 1}}
+        told |= {"clock": {"time_ns": WALL + off, "monotonic_ns": START + shift}}
+        write_json(path / f"process-{number}-{os.getpid()}.json", told)
     return job
 
 
 def _write(
     folder: Path, number: int, stamps: Lengths, samples: int, rank: Rank, boundary: Lengths, queued: bool
 ) -> None:
-    slots = {f.name: n for n, f in enumerate(STEP.fields[1:])}
-    writer, events = RecordWriter(folder, STEP, number), RecordWriter(folder, EVENT, number)
-    events.append(int(stamps[0, 0]), EventKind.TRAINING_BEGIN, NOT_MEASURED, NOT_MEASURED)
-    events.append(int(stamps[0, 0]), EventKind.LOADER_WORKERS, rank.workers, NOT_MEASURED)
+    nothing, first, rows = NOT_MEASURED, int(stamps[0, 0]), []
+    events = [
+        (first, EventKind.TRAINING_BEGIN, nothing, nothing),
+        (first, EventKind.LOADER_WORKERS, rank.workers, nothing),
+    ]
     for step, (begun, fetched, arrived, left, end, ended) in enumerate(stamps.T.tolist()):
-        row = STEP.missing()
         learns = step % rank.every == rank.every - 1
-        for name, value in {
+        row: dict[str, float] = dict.fromkeys(
+            ("epoch", "copy_bytes", "sync_ns", "gc_ns", "skipped", "skipped_samples"), 0
+        )
+        row |= {
             "step": step,
-            "epoch": 0,
             "flags": StepFlag.OPTIMIZER * learns + StepFlag.FIRST_OF_EPOCH * (step == 0),
             "samples": samples,
             "fetch_begin_ns": begun,
             "fetch_end_ns": fetched,
-            "copy_bytes": 0,
-            "sync_ns": 0,
             "forward_begin_ns": fetched,
             "backward_begin_ns": arrived,
-            "optimizer_begin_ns": left if learns else NOT_MEASURED,
-            "optimizer_end_ns": end if learns else NOT_MEASURED,
             "step_end_ns": ended,
-            "gc_ns": 0,
             "cpu_ns": ended - begun if rank.cpu_ns is None else rank.cpu_ns,
             "overhead_ns": 20_000,
-            "skipped": 0,
-            "skipped_samples": 0,
-        }.items():
-            row[slots[name]] = value
-        if queued:
-            row[slots["device_begin_ns"]], row[slots["device_end_ns"]] = fetched, end
-        writer.append(*row)
+        }
+        row |= {"optimizer_begin_ns": left, "optimizer_end_ns": end} if learns else {}
+        row |= {"device_begin_ns": fetched, "device_end_ns": end} if queued else {}
+        rows.append(row)
         if boundary[step]:
-            events.append(ended, EventKind.BOUNDARY, NOT_MEASURED, ended + int(boundary[step]))
-    events.append(int(stamps[5, -1]), EventKind.TRAINING_END, NOT_MEASURED, NOT_MEASURED)
-    writer.flush()
-    events.flush()
-    if rank.steps is None:
-        writer.close()
-        events.close()
+            events.append((ended, EventKind.BOUNDARY, nothing, ended + int(boundary[step])))
+    events.append((int(stamps[5, -1]), EventKind.TRAINING_END, nothing, nothing))
+    store(folder, STEP, rows, number, closed=rank.steps is None)
+    store(folder, EVENT, events_of(events), number, closed=rank.steps is None)
 
 
 def analysed(job: Job) -> Analysis:
@@ -176,7 +160,6 @@ def analysed(job: Job) -> Analysis:
 
 def late_ms(analysis: Analysis) -> dict[int, float]:
     """By how much each rank is late, a step."""
-    assert analysis.job is not None
     return {rank: ns / 1e6 for rank, ns in analysis.job.late_ns.items()}
 
 

@@ -42,7 +42,6 @@ def data_in(made: str) -> Any:
 
 def opened(file: Path) -> tuple[str, str]:
     """(the document as Chromium has it once loaded, what went to its console)."""
-    assert CHROMIUM is not None
     command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
     done = subprocess.run(
         [*command, "--virtual-time-budget=5000", "--dump-dom", file.as_uri()],

@@ -36,17 +36,16 @@ def short_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+def ended(*command: object, **more: Any) -> subprocess.CompletedProcess[str]:
+    """A command that has ended, with what it printed."""
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, **more)
+
+
 def run(
     folder: Path, *command: str | Path, options: tuple[str, ...] = ("--no-live",), **more: Any
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, recorded into `folder`."""
-    return subprocess.run(
-        [*WHYIDLE, "run", *options, "--out", folder, "--", *command],
-        capture_output=True,
-        text=True,
-        timeout=250,
-        **more,
-    )
+    return ended(*WHYIDLE, "run", *options, "--out", folder, "--", *command, timeout=250, **more)
 
 
 def report(folder: Path) -> dict[str, Any]:

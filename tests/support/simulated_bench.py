@@ -98,20 +98,18 @@ class SimulatedBench:
 
     def __post_init__(self) -> None:
         self._rng = np.random.default_rng((self.seed, 7))
-        self._started: set[LoaderSettings] = set()
+        self.open: set[LoaderSettings] = set()
 
     @property
     def baseline(self) -> LoaderSettings:
         return self.spec.baseline
 
-    @property
-    def batches_per_epoch(self) -> int | None:
-        return self.spec.batches_per_epoch
-
     def now(self) -> float:
         return self._now
 
     def measure(self, settings: LoaderSettings, seconds: float) -> Block:
+        if settings.held:
+            return self._alone(seconds)
         self.run.append(settings)
         self.asked.append((self._now, seconds))
         if self.interrupt_after is not None and len(self.run) > self.interrupt_after:
@@ -120,8 +118,8 @@ class SimulatedBench:
             self._now += 0.5
             raise self.fails[settings]
         begins = None
-        if settings not in self._started:
-            self._started.add(settings)
+        if settings not in self.open:
+            self.open.add(settings)
             begins = start_ns(self.spec, settings)
             self._now += begins / 1e9
         steady = rate(self.spec, settings) * self.faster(settings)
@@ -129,15 +127,15 @@ class SimulatedBench:
         restarts = 0 if settings.persistent_workers else None
         return replace(block, start_ns=None if begins is None else int(begins), restart_ns=restarts)
 
-    def held(self, seconds: float, batch_size: int | None = None) -> Block:
+    def _alone(self, seconds: float) -> Block:
         if self.no_held:
             raise TrialFailed("no batch can be kept")
         self.asked.append((self._now, seconds))
-        return replace(self._block(self.baseline, held_rate(self.spec), seconds, 2), held=True)
+        return self._block(self.baseline, held_rate(self.spec), seconds, 2)
 
     def close(self, settings: LoaderSettings) -> None:
         self.closed.append(settings)
-        self._started.discard(settings)
+        self.open.discard(settings)
 
     def _block(self, settings: LoaderSettings, steady: float, seconds: float, settle: int) -> Block:
         batch_s = self.spec.batch_size / steady

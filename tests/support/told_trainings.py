@@ -112,6 +112,11 @@ class Tuner:
         """Its exit code."""
         return self.process.wait(100)
 
+    def stop(self) -> None:
+        """Have it end."""
+        self.channel.send(Word.STOP)
+        assert self.ends() == 0
+
     def answer(self, seconds: float = 250.0) -> dict[str, Any]:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -128,14 +133,14 @@ class Tuner:
         return said
 
     def order(self, say: str, settings: LoaderSettings, seconds: float = 0.05) -> dict[str, Any]:
-        self.channel.send(say, settings=settings.to_json(), seconds=seconds)
+        self.channel.send(say, settings=settings, seconds=seconds)
         return self.answer()
 
-    def block(self, settings: LoaderSettings, seconds: float = 0.05, say: str = Word.MEASURE) -> Block:
+    def block(self, settings: LoaderSettings, seconds: float = 0.05) -> Block:
         """A block that was measured with what was ordered, on batches that the program got within it."""
-        said = self.order(say, settings, seconds)
+        said = self.order(Word.MEASURE, settings, seconds)
         assert said["say"] == Word.BLOCK, said
-        block = Block.from_json(said["block"])
+        block: Block = said["block"]
         assert block.batches >= FEWEST
         assert block.begin_ns < block.end_ns
         assert 0 <= block.wait_ns <= block.end_ns - block.begin_ns

@@ -84,7 +84,6 @@ class Process:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        assert self.pid is not None
         if self.poll() is None:
             os.kill(self.pid, number)
 
@@ -131,7 +130,6 @@ def _to_its_end(kind: str, arguments: list[str], given: str, **more: Any) -> sub
         if process.wait(LONGEST_S) is None:
             process.kill()
             raise subprocess.TimeoutExpired(arguments, LONGEST_S, _read(stdout), _read(stderr))
-        assert process.returncode is not None
         return subprocess.CompletedProcess(arguments, process.returncode, _read(stdout), _read(stderr))
 
 

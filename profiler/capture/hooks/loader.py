@@ -300,7 +300,7 @@ class LoaderHook(Hook):
 
     def _received(self, iterator: Any) -> int:
         """Number of the batch that an iterator with workers handed over last, from 1."""
-        return int(iterator._rcvd_idx) if self.takeover is None else self.takeover.received(iterator)
+        return int(iterator._rcvd_idx)
 
     def _count(self, batch: Any) -> int:
         """Samples of a batch whose indices were not seen."""

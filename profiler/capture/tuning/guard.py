@@ -94,9 +94,9 @@ class Guard:
                 self._appended.add(name)
             self.note(name, "append")
 
-    def replaces(self, path: Any) -> None:
+    def replaces(self, path: Any, folder: int = -1) -> None:
         """Written anew, whatever it held."""
-        if (name := self._guarded(path)) is not None:
+        if (name := self._guarded(path, folder)) is not None:
             self._spoils(name, self._is_old(name))
 
     def removes(self, path: Any, folder: int = -1) -> None:
@@ -106,8 +106,7 @@ class Guard:
 
     def renames(self, source: Any, target: Any, source_folder: int = -1, target_folder: int = -1) -> None:
         self.removes(source, source_folder)
-        if (name := self._guarded(target, target_folder)) is not None:
-            self._spoils(name, self._is_old(name))
+        self.replaces(target, target_folder)
 
     def _spoils(self, name: str, old: bool | None) -> None:
         if not old:
@@ -160,27 +159,15 @@ class Guard:
             finally:
                 os.close(fd)
 
-    def cover_torch(self, torch: Any) -> None:
-        """`torch.save` to a path, which is written in C++."""
-        serialization = torch.serialization
-        original = serialization._open_zipfile_writer
+    def cover(self, module: Any, original: Any, place: int) -> None:
+        """Look at the path that a function is given, as its argument of this place, which writes past Python."""
 
-        def _open_zipfile_writer(name_or_buffer: Any, *args: Any, **kwargs: Any) -> Any:
-            if isinstance(name_or_buffer, str | os.PathLike):
-                self._look(self.replaces, name_or_buffer)
-            return original(name_or_buffer, *args, **kwargs)
+        def covered(*args: Any, **kwargs: Any) -> Any:
+            if isinstance(args[place], str | os.PathLike):
+                self._look(self.replaces, args[place])
+            return original(*args, **kwargs)
 
-        serialization._open_zipfile_writer = _open_zipfile_writer
-
-    def cover_safetensors(self, module: Any) -> None:
-        """`safetensors.torch.save_file`, which is written in Rust."""
-        original = module.serialize_file
-
-        def serialize_file(tensors: Any, filename: Any, *args: Any, **kwargs: Any) -> Any:
-            self._look(self.replaces, filename)
-            return original(tensors, filename, *args, **kwargs)
-
-        module.serialize_file = serialize_file
+        setattr(module, original.__name__, covered)
 
 
 _guard: Guard | None = None
@@ -211,10 +198,14 @@ def cover_libraries() -> None:
         return
     from ..imports import Imports
 
+    guard = _guard
     with contextlib.suppress(Exception):
-        _guard.cover_torch(sys.modules["torch"])
+        # `torch.save` to a path, in C++.
+        serialization = sys.modules["torch"].serialization
+        guard.cover(serialization, serialization._open_zipfile_writer, 0)
     with contextlib.suppress(Exception):
-        Imports().when("safetensors.torch", _guard.cover_safetensors)
+        # `safetensors.torch.save_file`, in Rust.
+        Imports().when("safetensors.torch", lambda module: guard.cover(module, module.serialize_file, 1))
 
 
 def _free_folders(folder: str) -> tuple[str, ...]:

@@ -153,17 +153,9 @@ def tensors_in(batch: Any) -> list[torch.Tensor]:
 
 
 class Due(Enum):
-    """What a border of steps is to a measurement."""
+    """What is due at a border of steps: to settle anew, to measure what follows, or to answer."""
 
-    NOTHING = auto()
-    SETTLING = auto()
-    """It is to settle anew."""
-    BEGIN = auto()
-    """What follows is measured."""
-    END = auto()
-    """All up to here was measured."""
-    ENDED = auto()
-    """All up to an earlier border was: `end_ns` says when that was."""
+    SETTLING, BEGIN, END = auto(), auto(), auto()
 
 
 @dataclass
@@ -173,10 +165,8 @@ class Measurement:
     settings: LoaderSettings
     wanted_ns: int
     """How long to measure."""
-    held: bool
-    """A few batches are trained on again and again."""
     kept: Kept | None = None
-    """Those batches."""
+    """A few batches that are trained on again and again, where that is asked for."""
     first: Sequence[int] | None = None
     """Samples that the first batches are made of; `None`: nobody asks for the memory that it takes."""
     start_ns: int | None = None
@@ -217,8 +207,8 @@ class Measurement:
         self._samples += samples if samples is not None else self.settings.batch_size or 1
         self._wait_ns += wait_ns
 
-    def at_border(self, now: int, interrupted: bool, pass_ended: bool) -> Due:
-        """Tell what is due where a step has ended.
+    def at_border(self, now: int, interrupted: bool, pass_ended: bool) -> Due | None:
+        """Tell what is due where a step has ended, if anything is. `end_ns` is set where an earlier border was the end.
 
         Args:
             interrupted: something else than training came since the last batch.
@@ -231,7 +221,7 @@ class Measurement:
         often = self._cuts >= MOST_CUTS
         if (interrupted or pass_ended) and often and not self._spans and self._last and self._last[1] >= FEWEST:
             self.end_ns, self._batches, self._samples, self._wait_ns = self._last
-            return Due.ENDED
+            return Due.END
         if interrupted or (pass_ended and not often):
             self._cuts += 1
             if self._cuts > MOST_TRIES:
@@ -244,17 +234,15 @@ class Measurement:
             return Due.END if self.begin_ns else Due.BEGIN
         if self.begin_ns:
             self._last = now, self._batches, self._samples, self._wait_ns
-        return Due.NOTHING
+        return None
 
     def block(self) -> Block:
         """Give what was measured."""
         span = self.begin_ns, self.end_ns, self._wait_ns, self.start_ns, self.restart_ns
-        return Block(self.settings, self._batches, self._samples, *span, held=self.held)
+        return Block(self.settings, self._batches, self._samples, *span)
 
     def _has_settled(self, now: int) -> bool:
         workers, outstanding = self.settings.num_workers, self.settings.outstanding
-        if self.held:
-            workers = outstanding = 0
         took = now - self._settling_ns
         if self._settled >= max(2, outstanding):
             return True
@@ -264,7 +252,7 @@ class Measurement:
 
     def _is_long_enough(self, now: int) -> bool:
         took = now - self.begin_ns
-        wanted = max(LEAST_BATCHES, 0 if self.held else BURSTS * self.settings.num_workers)
+        wanted = max(LEAST_BATCHES, BURSTS * self.settings.num_workers)
         return (took >= self.wanted_ns and self._batches >= wanted) or (
             took >= LONGEST_BLOCK * self.wanted_ns and self._batches >= FEWEST
         )
@@ -354,11 +342,11 @@ class Switching:
         measured, self._measured = self._measured, None
         if measured is not None:
             word = Word.OOM if out_of_memory else Word.FAILED
-            self._line.send(word, settings=measured.settings.to_json(), why=why, ended=True)
+            self._line.send(word, settings=measured.settings, why=why, ended=True)
 
-    def _go_on(self, measured: Measurement, due: Due) -> None:
+    def _go_on(self, measured: Measurement, due: Due | None) -> None:
         """Do what is due at a border; an order that is over is answered."""
-        if due is Due.NOTHING:
+        if due is None:
             return
         self._stands()
         pids: list[int] = getattr(self._source, "pids", [])
@@ -369,7 +357,7 @@ class Switching:
             self._device.synchronize()
             measured.begin_ns = self._now()
         else:
-            if due is Due.END:
+            if not measured.end_ns:
                 self._device.synchronize()
                 measured.end_ns = self._now()
             block, took = measured.block(), max(1, self._now() - measured.begin_ns)
@@ -379,7 +367,7 @@ class Switching:
             if measured.first is not None:
                 block = replace(block, memory=memory_use(self._device))
             self._measured = None
-            self._line.send(Word.BLOCK, block=block.to_json())
+            self._line.send(Word.BLOCK, block=block)
 
     def _fail(self, measured: Measurement, error: Exception) -> None:
         """Say that these settings do not work, and close their source.
@@ -389,7 +377,7 @@ class Switching:
         if from_a_signal(error):
             raise error
         why, settings = sentence(error), measured.settings
-        if measured.held:
+        if settings.held:
             self._leave(self._kept.pop(settings.batch_size, None))
         else:
             source = self._sources.get(settings)
@@ -398,7 +386,7 @@ class Switching:
             self._close(settings)
         self._measured = None
         word = Word.OOM if is_out_of_memory(error, why) else Word.FAILED
-        self._line.send(word, settings=settings.to_json(), why=why)
+        self._line.send(word, settings=settings, why=why)
 
     def _obey(self) -> None:
         """Wait for orders, until one of them is to train on."""
@@ -414,12 +402,11 @@ class Switching:
                 continue
             if order["say"] == Word.STOP:
                 self._stop()
-            settings = LoaderSettings.from_json(order["settings"])
+            settings: LoaderSettings = order["settings"]
             if order["say"] == Word.CLOSE:
                 self._close(settings)
-            elif order["say"] in (Word.MEASURE, Word.HELD):
-                held, first = order["say"] == Word.HELD, order.get("first")
-                ordered = Measurement(settings, int(order["seconds"] * S), held, first=first)
+            elif order["say"] == Word.MEASURE:
+                ordered = Measurement(settings, int(order["seconds"] * S), first=order.get("first"))
                 try:
                     self._begin(ordered)
                 except Exception as error:
@@ -433,7 +420,7 @@ class Switching:
         if self._working is not None:
             # Its workers would take CPU from the block that follows; to drain a queue takes a full one too.
             self._working.rest(LONGEST_REST_S)
-        if ordered.held:
+        if settings.held:
             self._source = ordered.kept = self._kept.setdefault(settings.batch_size, Kept())
             self._fill(ordered.kept, settings)
         elif settings in self._sources:

@@ -119,9 +119,6 @@ class Takeover:
             self._fails(error)
         return self._now()
 
-    def received(self, iterator: Any) -> int:
-        return int(iterator._rcvd_idx)
-
     def finish(self) -> None:
         """The recording ends, and with it the training."""
         self._hook.remove()
@@ -194,7 +191,7 @@ class Takeover:
         return f"the training has {size} ranks; `tune` takes one" if size > 1 else None
 
     def _take_over(self, iterator: Any) -> None:
-        if not self._claim():
+        if (line := self._claimed()) is None:
             self._done = True
             return
         loader = next((loader for made, loader in self._made if made() is iterator), None)
@@ -212,23 +209,16 @@ class Takeover:
         self._tell = self._loading.fed_from_elsewhere(iterator)
         self._iterator = iterator
         goes_first()  # the workers of several loaders live side by side
-        line = self._open()
-        self._switching = Switching(
-            siblings.make,
-            line,
-            self._session.device,
-            self._stop,
-            self._tuner_lives,
-            self._stands,
-        )
+        device = self._session.device
+        self._switching = Switching(siblings.make, line, device, self._stop, self._tuner_lives, self._stands)
         end_host(loader, iterator, self._next_data)
         line.send(
             Word.READY,
-            settings=siblings.settings().to_json(),
+            settings=siblings.settings(),
             batches_per_epoch=siblings.batches_per_epoch(),
             samples=siblings.samples(),
             fixed=siblings.fixed,
-            device=self._session.device.kind,
+            device=device.kind,
             steps=self._steps.count,
         )
 
@@ -279,9 +269,8 @@ class Takeover:
 
     def _refuse(self, why: str, wait: bool = True) -> None:
         self._done = True
-        if self._line is None and not self._claim():
+        if (line := self._claimed()) is None:
             return
-        line = self._open()
         line.send(Word.REFUSED, why=why, steps=self._steps.count)
         if not wait:
             return
@@ -296,19 +285,12 @@ class Takeover:
                 break
         self._stop()
 
-    def _claim(self) -> bool:
-        """Whether this process answers for the program: the first that gets here."""
-        path = self._session.folder / TAKEN
-        try:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
-        except FileExistsError:
-            return self._line is not None
-        self._open()
-        return True
-
-    def _open(self) -> Channel:
+    def _claimed(self) -> Channel | None:
+        """Give the line to the tuner if this process answers for the program: the first that gets here."""
         if self._line is None:
-            self._line = Channel.of_training(Path(self._session.folder))
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(self._session.folder / TAKEN, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+                self._line = Channel.of_training(Path(self._session.folder))
         return self._line
 
     def _tuner_lives(self) -> bool:

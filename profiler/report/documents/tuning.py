@@ -6,9 +6,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from math import isnan
+from typing import Any
 
 from ...analyse.predict.replay import Binding
-from ...record.tuning import LoaderSettings
+from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ...tune.patch import Patch
 from ...tune.prove import Proof
 from ...tune.result import BatchAdvice, SearchEnd, Trial, Tuning, WorkersCost, describe
@@ -30,7 +31,7 @@ from ..document import (
     toned,
     under,
 )
-from ..words.figures import KEPT, NOT_MEASURED, arguments, counted, factor
+from ..words.figures import KEPT, NOT_MEASURED, counted, factor
 
 
 def patched(patch: Patch) -> Iterator[Block]:
@@ -208,14 +209,19 @@ def _because(result: Tuning) -> str:
     return " ".join(said)
 
 
+_USUAL = vars(LoaderSettings(1, DEFAULT_PREFETCH)) | {"num_workers": None}
+"""Arguments of torch's DataLoader, and what they are where they are not given; `None`: what that is is always said."""
+
+
 def _change(result: Tuning) -> Iterator[Block]:
     """Show the patch of the program, or what changes, before and after, and what the workers cost."""
     patch, before, after = result.patch, result.baseline.settings, result.best.settings
-    old, new = arguments(before), arguments(after)
-    differ = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    old, new = (vars(settings) for settings in (before, after))
+    differ = [name for name in _USUAL if old[name] != new[name]]
 
-    def call(values: dict[str, str]) -> str:
-        return ", ".join(("DataLoader(…", *(f"{name}={values[name]}" for name in differ if name in values))) + ")"
+    def call(values: dict[str, Any]) -> str:
+        given = (f"{name}={values[name]}" for name in differ if values[name] not in (None, _USUAL[name]))
+        return ", ".join(("DataLoader(…", *given)) + ")"
 
     if result.scenario is not None:
         yield CodeChange((f"- {describe(before, after)}", f"+ {describe(after, before)}"))

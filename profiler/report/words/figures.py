@@ -1,7 +1,4 @@
-"""Figures for people: one way for each unit, and one word for what was not measured.
-
-Loader settings as arguments of torch's DataLoader.
-"""
+"""Figures for people: one way for each unit, and one word for what was not measured."""
 
 from __future__ import annotations
 
@@ -10,23 +7,6 @@ from collections.abc import Mapping
 from ...analyse.causes.finding import Next
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...analyse.speedup import Speedup
-from ...record.tuning import LoaderSettings
-
-_DEFAULTS = {
-    "batch_size": None,
-    "prefetch_factor": 2,
-    "pin_memory": False,
-    "in_order": True,
-    "persistent_workers": False,
-}
-"""Setting of a DataLoader → what it is where nothing is given."""
-
-
-def arguments(settings: LoaderSettings) -> dict[str, str]:
-    """As a DataLoader takes them; those that stand for its defaults are left out, `num_workers` never."""
-    given = {name: getattr(settings, name) for name in ("num_workers", *_DEFAULTS)}
-    return {name: str(value) for name, value in given.items() if value not in (None, _DEFAULTS.get(name))}
-
 
 NOT_MEASURED = "n/a"
 KEPT: dict[bool | None, str] = {

@@ -88,7 +88,6 @@ class Fuzz:
         shutil.rmtree(self.folder / "run", ignore_errors=True)
         (self.folder / "run").mkdir(parents=True)
         begun = active.begin(self.folder / "run")
-        assert begun is not None
         self.recordings += 1
         self.hooks = begun.hooks
         steps, between = begun.session.steps, begun.session.steps.on_step

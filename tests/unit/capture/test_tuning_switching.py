@@ -26,7 +26,7 @@ class World:
 
     def __init__(self, *orders: tuple[str, LoaderSettings, float]) -> None:
         self.now = 0
-        self.orders = [{"say": say, "settings": s.to_json(), "seconds": seconds} for say, s, seconds in orders]
+        self.orders = [{"say": say, "settings": s, "seconds": seconds} for say, s, seconds in orders]
         self.said: list[dict[str, Any]] = []
         self.sources: list[Queue] = []
         self.alive = True
@@ -69,7 +69,7 @@ class World:
 
     @property
     def blocks(self) -> list[Block]:
-        return [Block.from_json(said["block"]) for said in self.said if said["say"] == Word.BLOCK]
+        return [said["block"] for said in self.said if said["say"] == Word.BLOCK]
 
 
 class Queue:
@@ -166,7 +166,7 @@ def test_settings_that_fail_at_once_or_later_are_said_and_others_go_on() -> None
     trained = world.train()
     assert [said["say"] for said in world.said] == [Word.OOM, Word.OOM, Word.BLOCK]
     assert "ValueError: no such sample (worker 7 was ended by signal: SIGKILL)" in world.said[1]["why"]
-    assert LoaderSettings.from_json(world.said[0]["settings"]) == FOUR
+    assert world.said[0]["settings"] == FOUR
     assert world.sources[0].closed == 1
     # The training got its next batch from the next order's loader.
     assert {workers for workers, _ in trained} == {0, 2}
@@ -222,14 +222,18 @@ def test_a_loader_without_batches_is_said() -> None:
 
 def test_held_batches_take_no_time_and_no_loader_of_another_size() -> None:
     large = LoaderSettings(2, 2, batch_size=8)
-    world = World((Word.MEASURE, TWO, 0.5), (Word.HELD, NONE, 0.5), (Word.HELD, large, 0.5))
+    world = World(
+        (Word.MEASURE, TWO, 0.5),
+        (Word.MEASURE, NONE.without_loader(), 0.5),
+        (Word.MEASURE, large.without_loader(), 0.5),
+    )
     trained = world.train()
     measured, held, larger = world.blocks
-    assert (held.held, measured.held) == (True, False)
+    assert (held.settings.held, measured.settings.held) == (True, False)
     assert held.samples_per_s == pytest.approx(4 / 0.010, rel=1e-6)
     assert larger.samples_per_s == pytest.approx(8 / 0.010, rel=1e-6)
     assert held.wait_ns == 0
-    assert [source.settings for source in world.sources] == [TWO, large]
+    assert [source.settings for source in world.sources] == [TWO, LoaderSettings(0, batch_size=8)]
     assert len(set(trained[-larger.batches :])) == 8
 
 

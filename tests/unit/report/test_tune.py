@@ -21,7 +21,7 @@ from whyidle.report.contract import tuning as tune_json
 from whyidle.report.documents.tuning import tuning_document
 from whyidle.terminal.console import json_text
 from whyidle.tune.patch import Patch
-from whyidle.tune.result import SearchEnd, Tuning, TuningFile, WorkersCost
+from whyidle.tune.result import SearchEnd, Tuning, WorkersCost, keep
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m"
 ONCE = {"speedup": 1.0, "speedup_low": 1.0, "speedup_high": 1.0}
@@ -156,7 +156,7 @@ def test_the_page_is_the_document_and_whatever_a_tuning_holds_stays_words(
 ) -> None:
     def shown(name: str, result: Tuning) -> Element:
         (tmp_path / name).mkdir()
-        TuningFile({"command": ["x"]}, "2026", result=tune_json.tuning(result)).save(tmp_path / name)
+        keep(tmp_path / name, {"command": ["x"]}, "2026", tune_json.tuning(result))
         assert main(["report", str(tmp_path / name), "--format", "html", "-o", "-"]) == 0
         return parsed(capsys.readouterr().out)
 
@@ -177,7 +177,7 @@ def test_what_was_said_of_the_data_is_said_again_and_a_tuning_without_a_result_n
     for name, told in (("tuned", tune_json.tuning(RESULT)), ("cut", None)):
         (tmp_path / name).mkdir()
         asked = {"command": ["python", "train.py"], "notices": ["image corrupt: 3, left out"]}
-        TuningFile(asked, "2026-01-01T00:00:00", result=told).save(tmp_path / name)
+        keep(tmp_path / name, asked, "2026-01-01T00:00:00", told)
     said = "data: image corrupt: 3, left out"
     assert main(["report", str(tmp_path / "tuned")]) == 0
     assert capsys.readouterr().out.startswith(f"{said}\n")

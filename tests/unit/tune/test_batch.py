@@ -48,6 +48,8 @@ class Simulated:
         return self.clock
 
     def measure(self, settings: LoaderSettings, seconds: float) -> Block:
+        if settings.held:
+            return self.alone(settings.batch_size, seconds)
         self.asked.append(settings)
         size = settings.batch_size
         self.clock += seconds * 1.5
@@ -61,7 +63,7 @@ class Simulated:
         waited = round(self.wait_share * elapsed)
         return Block(settings, batches, batches * size, 0, elapsed, waited)
 
-    def held(self, seconds: float, batch_size: int | None = None) -> Block:
+    def alone(self, batch_size: int, seconds: float) -> Block:
         """As if there were no loader: all but the wait."""
         if not self.wait_share:
             raise AssertionError("not asked for")
@@ -69,7 +71,7 @@ class Simulated:
         if batch_size >= self.cannot_keep:
             raise TrialFailed("these batches cannot be kept")
         took = round((1 - self.wait_share) * self.step_ns(batch_size))
-        return Block(replace(OWN, batch_size=batch_size), 10, 10 * batch_size, 0, 10 * took, 0, held=True)
+        return Block(replace(OWN, batch_size=batch_size), 10, 10 * batch_size, 0, 10 * took, 0)
 
     def close(self, settings: LoaderSettings) -> None:
         assert settings != OWN
@@ -84,7 +86,7 @@ class Simulated:
 
     def advise(self, budget_s: float = 120, **given: object) -> BatchAdvice:
         question = Question(OWN, dataset_samples=60_000)
-        return advise(self, self.probe, question, budget_s, now=self.now, **given)
+        return advise(self, self.probe, question, budget_s, **given)
 
 
 def affine(alpha_ns: float, beta_ns: float) -> Callable[[int], float]:
@@ -166,7 +168,7 @@ def test_four_to_six_sizes_hold_the_programs_own_and_the_largest(own: int, large
 def test_what_there_was_no_time_for_is_named() -> None:
     training = Simulated(affine(4e6, 50e3))
     question = Question(OWN, most=128)
-    found = advise(training, None, question, 4.0, now=training.now)
+    found = advise(training, None, question, 4.0)
     assert {32} < found.rates.keys()
     assert (found.b_max, max(found.rates)) == (None, 32)
     missed = {8, 16, 4} - found.rates.keys()
@@ -341,4 +343,4 @@ def test_out_of_time_is_not_out_of_memory() -> None:
 )
 def test_the_smallest_size_within_five_percent_of_the_best_is_advised(rates: dict[int, float], smallest: int) -> None:
     training = Simulated(lambda size: size * 1e9 / rates[size], noise=0.0)
-    assert advise(training, None, Question(OWN), 100.0, now=training.now).b_95 == smallest
+    assert advise(training, None, Question(OWN), 100.0).b_95 == smallest

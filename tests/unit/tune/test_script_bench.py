@@ -18,23 +18,26 @@ from whyidle.errors import WhyidleError
 from whyidle.record.run import open_run
 from whyidle.record.tuning import ANSWERS, ORDERS, LoaderSettings
 from whyidle.tune import training
-from whyidle.tune.training import BenchEnded, Launch, NothingToTune, ScriptBench, TrialFailed, end_all, members
+from whyidle.tune.training import RUN, BenchEnded, Launch, NothingToTune, ScriptBench, TrialFailed, end_all, members
 
-MARK = "WHYIDLE_BENCH_TEST"
 ANSWERS_ORDERS = """
 import json, os, subprocess, sys, time
 from pathlib import Path
 from types import SimpleNamespace
 from whyidle.record.tuning import Channel
-folder = Path(os.environ["WHYIDLE_BENCH_TEST"])
+folder = Path(os.environ["WHYIDLE_RUN"])
 line = Channel.of_training(folder)
 own = {"num_workers": 0, "batch_size": 4}
-orders = 0
-def ready(**more):
-    line.send("ready", settings=own, batches_per_epoch=10, samples=40, fixed={"in_order": "why not"}, steps=60, **more)
+def ready():
+    line.send("ready", settings=own, batches_per_epoch=10, samples=40, fixed={"in_order": "why not"}, steps=60)
+def orders(closes=lambda workers: None):
+    ready()
+    while (order := line.receive(1000))["say"] != "stop":
+        if order["say"] == "close": closes(order["settings"].num_workers)
+        else: yield order, order["settings"].num_workers
 def block(order):
-    line.send("block", block={"settings": order["settings"], "batches": 20, "samples": 80, "begin_ns": 0,
-                              "end_ns": int(1e9), "wait_ns": 0, "held": order["say"] == "held"})
+    times = {"begin_ns": 0, "end_ns": int(1e9), "wait_ns": 0}
+    line.send("block", block={"settings": order["settings"], "batches": 20, "samples": 80, **times})
 """
 
 
@@ -55,8 +58,7 @@ def bench(tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> I
 def launch_of(program: Path, budget_s: float | None = None) -> Launch:
     return Launch(
         [sys.executable, str(program)],
-        lambda folder, tune: {**os.environ, MARK: str(folder), "OPTIONS": json.dumps(dict(tune))},
-        lambda folder: f"{MARK}={folder}",
+        lambda folder, tune: {**os.environ, RUN: str(folder), "OPTIONS": json.dumps(dict(tune))},
         budget_s=budget_s,
     )
 
@@ -66,12 +68,8 @@ def write(program: Path, text: str) -> None:
 
 
 LOOP = """
-ready()
-while True:
-    order = line.receive(1)
-    if order is None: continue
-    if order["say"] == "stop": break
-    if order["say"] in ("measure", "held"): block(order)
+for order, workers in orders():
+    block(order)
 """
 
 
@@ -82,12 +80,12 @@ def test_orders_are_answered_by_blocks_and_nothing_is_left_at_the_end(bench: tup
     assert running.baseline == LoaderSettings(0, batch_size=4)
     assert (running.ready.batches_per_epoch, running.ready.fixed) == (10, {"in_order": "why not"})
     assert running.measure(four, 0.5).settings == four
-    assert running.held(0.5).held
+    assert running.measure(four.without_loader(), 0.5).settings.held
     assert running.steps == 60 + 20 + 20
     folder = running.run_folder
-    assert len(members(f"{MARK}={folder}")) == 2
+    assert len(members(f"{RUN}={folder}")) == 2
     running.end()
-    assert members(f"{MARK}={folder}") == set()
+    assert members(f"{RUN}={folder}") == {}
     assert not (folder / ORDERS).exists()
     assert not (folder / ANSWERS).exists()
     assert open_run(folder).info["ended"]["status"] == "stopped"
@@ -106,13 +104,9 @@ def test_temporary_folders_of_processes_that_are_killed_are_removed(bench: tuple
 
 
 FAILS = """
-ready()
-while True:
-    order = line.receive(1)
-    if order is None: continue
-    if order["say"] == "stop": break
-    if order["settings"]["num_workers"] == 3: line.send("oom", settings=order["settings"], why="no memory")
-    elif order["settings"]["num_workers"] == 5: os.kill(os.getpid(), 7)
+for order, workers in orders():
+    if workers == 3: line.send("oom", settings=order["settings"], why="no memory")
+    elif workers == 5: os.kill(os.getpid(), 7)
     else: block(order)
 """
 
@@ -134,15 +128,8 @@ def test_settings_that_do_not_work_are_told_from_a_training_that_ended(bench: tu
 
 
 STOPS_AT = """
-ready()
-done = 0
-while True:
-    order = line.receive(1)
-    if order is None: continue
-    if order["say"] == "stop": break
-    if order["say"] not in ("measure", "held"): continue
-    done += 1
-    if done == 3 or order["settings"]["num_workers"] == 7:
+for number, (order, workers) in enumerate(orders()):
+    if number == 2 or workers == 7:
         line.send("failed", settings=order["settings"], why="ValueError: tried to step 21 times", ended=True)
         sys.exit(1)
     block(order)
@@ -155,28 +142,15 @@ def test_a_training_whose_steps_are_used_up_is_no_fault_of_the_settings(bench: t
     for workers in (2, 3, 4):
         assert running.measure(LoaderSettings(workers, 2), 0.1).batches == 20
     assert running.starts == 2
-
-
-def test_settings_with_which_it_ends_twice_have_failed(bench: tuple[ScriptBench, Path]) -> None:
-    running, program = bench
-    write(program, STOPS_AT)
+    # Those with which it ends twice have failed.
     with pytest.raises(TrialFailed, match="tried to step 21 times") as failed:
         running.measure(LoaderSettings(7, 2), 0.1)
-    assert (failed.value.out_of_memory, running.starts) == (False, 2)
-    assert running.measure(LoaderSettings(2, 2), 0.1).batches == 20
+    assert (failed.value.out_of_memory, running.starts) == (False, 3)
 
 
 SHARED = """
-ready()
 loaders = set()
-while True:
-    order = line.receive(1)
-    if order is None: continue
-    if order["say"] == "stop": break
-    workers = order["settings"]["num_workers"]
-    if order["say"] == "close":
-        loaders.discard(workers)
-        continue
+for order, workers in orders(loaders.discard):
     loaders.add(workers)
     if sum(loaders) > 8:
         loaders.discard(workers)
@@ -196,21 +170,15 @@ def test_what_fits_alone_is_not_out_of_memory_for_the_queues_of_others(bench: tu
     assert running.starts == 1
 
 
-def test_settings_with_which_it_hangs_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "STOP_SECONDS", 1.0)
-    program = tmp_path / "program.py"
-    hangs = "    if order['say'] == 'measure' and order['settings']['num_workers'] == 5: time.sleep(1000)\n"
-    write(program, LOOP.replace('    if order["say"] in', hangs + '    if order["say"] in'))
-    with ScriptBench(launch_of(program), tmp_path / "out", lambda: None, lambda _: None) as bench:
-        assert bench.ready.steps == 60
-        with (
-            monkeypatch.context() as soon,
-            pytest.raises(TrialFailed, match=r"did not answer.*with these settings.*hangs"),
-        ):
-            soon.setattr(training, "ANSWER_SECONDS", 1.0)
-            bench.measure(LoaderSettings(5, 2), 0.1)
-        assert bench.measure(LoaderSettings(2, 2), 0.1).batches == 20
-        assert bench.starts == 2
+def test_settings_with_which_it_hangs_fail(bench: tuple[ScriptBench, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    running, program = bench
+    write(program, LOOP.replace("block(order)", "time.sleep(1000) if workers == 5 else block(order)"))
+    assert running.ready.steps == 60
+    with monkeypatch.context() as soon, pytest.raises(TrialFailed, match=r"did not answer.*with these settings.*hangs"):
+        soon.setattr(training, "ANSWER_SECONDS", 1.0)
+        running.measure(LoaderSettings(5, 2), 0.1)
+    assert running.measure(LoaderSettings(2, 2), 0.1).batches == 20
+    assert running.starts == 2
 
 
 @pytest.mark.parametrize(("budget", "before"), [(30.0, 15.0), (1000.0, 60.0), (None, 60.0)])
@@ -280,7 +248,7 @@ def test_ctrl_c_waits_until_it_is_ended(bench: tuple[ScriptBench, Path], monkeyp
     monkeypatch.setattr(training, "end_all", interrupted)
     with pytest.raises(KeyboardInterrupt):
         running.end()
-    assert members(f"{MARK}={folder}") == set()
+    assert members(f"{RUN}={folder}") == {}
 
 
 def test_files_that_were_there_are_not_the_user_s_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
