@@ -23,12 +23,12 @@ from whyidle.analyse.diff.difference import Difference
 from whyidle.analyse.diff.sides import Side, side_of
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.statistics import Estimate
+from whyidle.commands.check import junit_xml, workflow_commands
 from whyidle.commands.main import main
 from whyidle.record.files import read_json, write_json
 from whyidle.record.run import Run, create_run, open_run, update_run
 from whyidle.report.contract import run as contract
 from whyidle.report.documents.checks import check_document
-from whyidle.report.export.ci import junit_xml, workflow_commands
 from whyidle.report.render import markdown, print_document
 from whyidle.scenarios.planted import MS
 from whyidle.terminal.console import json_text
