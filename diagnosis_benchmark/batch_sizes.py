@@ -13,7 +13,7 @@ import numpy as np
 
 from whyidle.analyse.cells import comparison as compare
 from whyidle.analyse.cells.comparison import Cell, Comparison, run_name
-from whyidle.capture.cpu_budget import cpu_budget
+from whyidle.capture.limits import cpu_budget
 from whyidle.errors import WhyidleError
 from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder, pending
 from whyidle.record.run import open_run

@@ -14,7 +14,7 @@ from whyidle.analyse.causes.diagnosis import LEAST_STEPS
 from whyidle.analyse.cells.comparison import Cell, Comparison, cell_of
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.analyse.run.facts import Facts
-from whyidle.capture.cpu_budget import cpu_budget
+from whyidle.capture.limits import cpu_budget
 from whyidle.capture.sampler.procfs import MachineCpu, parse_machine_cpu, read
 from whyidle.capture.sampler.start import NO_STACKS, StackOptions
 from whyidle.errors import RecordError, WhyidleError

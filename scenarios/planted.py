@@ -171,7 +171,7 @@ def train(
     device.sink = sink
     # Threads that run here are none of the plan's.
     session = Session(folder, device, thinning=thinning, watch_threads=False)
-    hooks = install(session, device)
+    hooks = install(session)
     training = _Training(run, hooks)
     done = 0
     for plan in epochs:

@@ -109,7 +109,7 @@ class Observers:
     def _whyidle(self, name: str) -> Iterator[None]:
         folder = self._new_run()
         session = Session(folder, self._device, thinning=self._thinning[name])
-        hooks = install(session, self._device)
+        hooks = install(session)
         try:
             if name == SAMPLED:
                 with self._sampling():

@@ -178,7 +178,7 @@ if sys.argv[1]:
     from whyidle.record.run import create_run
     device = choose(sys.argv[2])
     session = Session(create_run(Path(sys.argv[1]), {"device": device.describe()}), device)
-    hooks = install(session, device)
+    hooks = install(session)
     end = used()
     hooks.remove()
     session.finish()

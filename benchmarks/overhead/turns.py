@@ -164,7 +164,7 @@ def _put_in(kind: str, device: Device) -> Iterator[Callable[[], Callable[[bool],
         run = runs.create_run(Path(folder) / "run", description)
         with _received(run):
             session = Session(run, device, thinning=thinning)
-            hooks = install(session, device)
+            hooks = install(session)
             try:
                 yield toggled
             finally:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from whyidle.capture.cpu_budget import CgroupLevel, cgroup_levels
+from whyidle.capture.limits import CgroupLevel, cgroup_levels
 
 PAGES = 64
 PERIOD_US = 20_000

@@ -149,12 +149,7 @@ def _begin(folder: Path, device: Device | None, gpu: int | None, options: dict[s
 
     try:
         computes_on(chosen)
-        hooks = install(
-            session,
-            chosen,
-            tune=options.get("tune"),
-            moved=computes_on if device is None else None,
-        )
+        hooks = install(session, options.get("tune"), computes_on if device is None else None)
         # At the end of this process, also of one that multiprocessing forked, which skips Python's own ending.
         atexit.register(end)
         multiprocessing_util.Finalize(None, end, exitpriority=0)

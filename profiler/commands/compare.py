@@ -13,7 +13,7 @@ from typing import Any
 
 from ..analyse.cells.comparison import cells_of_runs, compare, differences
 from ..analyse.run.window import or_none
-from ..capture.cpu_budget import cpu_budget
+from ..capture.limits import cpu_budget
 from ..errors import WhyidleError
 from ..interrupts import end_like_ctrl_c
 from ..matrix import experiment

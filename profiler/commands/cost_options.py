@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..analyse.cells import cost
 from ..analyse.cells.cost import COST_SCENARIO, Price, Prices, Tariff
-from ..capture.cpu_budget import cpu_budget
+from ..capture.limits import cpu_budget
 from ..errors import WhyidleError
 from ..report.contract import comparison as compare_json
 from ..report.documents.cost import logs_document

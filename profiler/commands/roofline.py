@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..analyse.cells.studies import ROOFLINE, rooflines
-from ..capture.cpu_budget import cpu_budget
+from ..capture.limits import cpu_budget
 from ..errors import WhyidleError
 from ..matrix.ceilings import PLACE, measure, unmeasured
 from ..matrix.experiment import Sources, described

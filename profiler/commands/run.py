@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from ..capture.bootstrap import RUN, environment
-from ..capture.cpu_budget import cpu_budget
+from ..capture.limits import cpu_budget
 from ..capture.sampler.start import StackOptions, start_sampler
 from ..errors import WhyidleError
 from ..record.code import CODE, CodeRevision

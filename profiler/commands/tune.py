@@ -22,7 +22,7 @@ from ..analyse.predict.predict import MOST_WORKERS, Advice, predict
 from ..analyse.run.analysis import Analysis, analyse
 from ..analyse.run.facts import largest_samples
 from ..capture.bootstrap import RUN, environment
-from ..capture.cpu_budget import cpu_budget
+from ..capture.limits import cpu_budget
 from ..devices.choose import choose
 from ..errors import RecordError, WhyidleError
 from ..interrupts import end_like_ctrl_c

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..analyse.cells.comparison import place
-from ..capture.cpu_budget import cpu_budget
+from ..capture.limits import cpu_budget
 from ..errors import MissingExtra, WhyidleError
 from .ceilings import ceilings
 from .matrix import Budget, Matrix, PlannedCell, free_folder, pending

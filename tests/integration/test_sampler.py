@@ -18,7 +18,7 @@ import pytest
 from support.fakes.driver import wait_for
 from support.small_disk import small_disk
 from support.terminals import alive
-from whyidle.capture.cpu_budget import cpu_budget
+from whyidle.capture.limits import cpu_budget
 from whyidle.capture.sampler.start import Sampler, start_sampler
 from whyidle.record.notices import SAMPLER_NOTICES
 from whyidle.record.reader import RecordFile, Records

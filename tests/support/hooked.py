@@ -69,7 +69,7 @@ class Recording:
         self.folder = create_run(folder / "run", {"device": device.describe()})
         self.session = Session(self.folder, device, thinning=thinning)
         try:
-            self.hooks = install(self.session, device)
+            self.hooks = install(self.session)
         except BaseException:
             self.session.finish()
             raise

@@ -1,1 +1,1 @@
-"""Observing an unchanged training loop from within its process: `install.install(session, device)`."""
+"""Observing an unchanged training loop from within its process: `install.install(session)`."""

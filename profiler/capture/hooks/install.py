@@ -1,4 +1,4 @@
-"""Observes an unchanged training loop in this process: `install(session, device)`, then `remove()`."""
+"""Observes an unchanged training loop in this process: `install(session)`, then `remove()`."""
 
 from __future__ import annotations
 
@@ -39,13 +39,12 @@ class Hooks:
     def __init__(
         self,
         session: Session,
-        device: Device,
-        tune: dict[str, Any] | None = None,
-        moved: Callable[[Device], object] | None = None,
+        tune: dict[str, Any] | None,
+        moved: Callable[[Device], object] | None,
     ) -> None:
         """As `install`."""
         self._session = session
-        self._loop = loop = Loop(session, device.now)
+        self._loop = loop = Loop(session)
         self._told = Switch("the program's own marks of steps", "later marks are not recorded", session.notice)
         self.names = Names(session.folder)
         """Those of the run."""
@@ -155,23 +154,19 @@ class Hooks:
 
 
 def install(
-    session: Session,
-    device: Device,
-    *,
-    tune: dict[str, Any] | None = None,
-    moved: Callable[[Device], object] | None = None,
+    session: Session, tune: dict[str, Any] | None = None, moved: Callable[[Device], object] | None = None
 ) -> Hooks:
     """Hook into torch. The calling thread is taken for the one that trains.
 
     Args:
         tune: let a tuner take over the loader, see `tuning.takeover`.
-        moved: told where the training computes on another device than `device`, which is a guess then; `None`: it
+        moved: told where the training computes on another device than the session's, which is a guess then; `None`: it
             computes there, whatever the program says.
     """
-    made = Hooks(session, device, tune, moved)
+    made = Hooks(session, tune, moved)
     try:
         _put_in(made._hooks)
-        made.watch_device(device)
+        made.watch_device(session.device)
         with ours():
             leave_uncompiled()
     except BaseException:

@@ -111,9 +111,9 @@ class LearningGraphs:
 class Loop(LoopDetector):
     """The detector of one training thread. The hooks tell it what happens; it tells the recorder."""
 
-    def __init__(self, session: Session, now: Callable[[], int]) -> None:
+    def __init__(self, session: Session) -> None:
         super().__init__(get_ident(), session)
-        self.now = now
+        self.now = session.device.now
         self.busy = False
         """The training thread tells of something here: another thread must change nothing."""
         self.fetching = False

@@ -13,7 +13,7 @@ import pynvml
 
 from ...record.check import Check
 from ...record.schema import DEVICE
-from ..memory_limits import in_container
+from ..limits import in_container
 from ..sampler.nvml import GPM_MARK, SHORTEST_WINDOW_NS, Gateway, NvmlSource, words
 from ..sampler.schedule import NS_PER_S
 

@@ -21,8 +21,7 @@ from ...errors import WhyidleError
 from ...record.check import Check
 from ...record.schema import STEP
 from ...record.segment import RecordWriter
-from ..cpu_budget import cgroup_levels, cpu_budget
-from ..memory_limits import in_container, machine_memory, memory_available, memory_limits, oom_kills, tightest
+from .. import limits
 from ..sampler.host import shared_memory, throttling
 from ..sampler.procfs import (
     MachineCpu,
@@ -94,7 +93,7 @@ def steal(before: MachineCpu | None, after: MachineCpu | None, seconds: float) -
 
 
 def _budget(root: Path) -> Check:
-    counted, budget = os.cpu_count() or 0, cpu_budget(root=root)
+    counted, budget = os.cpu_count() or 0, limits.cpu_budget(root=root)
     found = partial(Check, CPUS, "CPU budget", values={"cpus": counted, **asdict(budget)})
     if budget.budget >= counted:
         return found("ok", f"All {counted} CPUs of the machine.")
@@ -108,13 +107,13 @@ def _budget(root: Path) -> Check:
 
 def _memory(root: Path) -> Check:
     """Check what the machine could give, and the control group's limit where it leaves less than the machine has."""
-    whole = machine_memory(root).get(b"MemTotal")
-    use, left = tightest(memory_limits(0, root)), memory_available(root)
+    whole = limits.machine_memory(root).get(b"MemTotal")
+    use, left = limits.tightest(limits.memory_limits(0, root)), limits.memory_available(root)
     values = {
         "machine_bytes": None if whole is None else 1024 * whole,
         "limit_bytes": None if use is None else use.limit.bytes,
         "available_bytes": left,
-        "oom_kills": oom_kills(cgroup_levels(0, root, "memory"), root),
+        "oom_kills": limits.oom_kills(limits.cgroup_levels(0, root, "memory"), root),
     }
     found = partial(Check, CPUS, "Memory", values=values)
     could = "" if left is None else f", {left / 2**30:.1f} GiB available now"
@@ -132,7 +131,7 @@ def _memory(root: Path) -> Check:
 
 
 def _quota(root: Path) -> Check:
-    levels = cgroup_levels(root=root)
+    levels = limits.cgroup_levels(root=root)
     versions = sorted({level.version for level in levels})
     if not levels:
         lost = "CPU quotas and how much they throttle (input.cpu_quota)."
@@ -354,7 +353,7 @@ def stacks(root: Path = Path("/")) -> list[Check]:
     rule = f"kernel.yama.ptrace_scope is {scope}"
 
     def ways(sudo: str) -> str:
-        sudo = "--cap-add SYS_PTRACE for the container" if in_container(root) else sudo
+        sudo = "--cap-add SYS_PTRACE for the container" if limits.in_container(root) else sudo
         return f"{sudo}{'; or sysctl kernel.yama.ptrace_scope=0' if scope == OWN_CHILDREN else ''}."
 
     within = "A thread within the training samples its stacks instead, and sees less of C code; with "

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...record.schema import HOST, MEMORY, Row
-from ..cpu_budget import CgroupLevel, cgroup_levels, cpu_budget
-from ..memory_limits import MemoryLimit, memory_limits, oom_kills, tightest
+from ..limits import CgroupLevel, MemoryLimit, cgroup_levels, cpu_budget, memory_limits, oom_kills, tightest
 from .procfs import MachineCpu, parse_machine_cpu, parse_pairs, parse_pressure, read
 from .schedule import NS_PER_S, Cadence
 from .tree import Member, ProcessTree

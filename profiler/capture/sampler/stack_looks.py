@@ -98,23 +98,6 @@ class _Stretch:
     """A thread → its number as its process knows it, which differs in a container."""
 
 
-class _Account:
-    """CPU time that may be spent: a share of the time that passes, saved up for a moment at most."""
-
-    def __init__(self, share: float, now_ns: int) -> None:
-        self.share = share
-        self._left_ns, self._at_ns = SAVED_NS / 4, now_ns
-
-    def free(self, now_ns: int) -> bool:
-        """Whether a stretch may begin."""
-        earned = (now_ns - self._at_ns) * self.share
-        self._left_ns, self._at_ns = min(self._left_ns + earned, float(SAVED_NS)), now_ns
-        return self._left_ns > 0
-
-    def spend(self, cpu_ns: int) -> None:
-        self._left_ns -= cpu_ns
-
-
 class StackLooks:
     """Call `look` when `wait_ns` is 0, or one of `inputs` can be read. Neither raises. Close it in the end."""
 
@@ -154,7 +137,8 @@ class StackLooks:
         self._looked: dict[Key, _Looked] = {}
         self._stretches: list[_Stretch] = []
         self._begin_ns = self._managed_ns = time.monotonic_ns()
-        self._accounts = {trains: _Account(share, self._begin_ns) for trains, share in MOST_OF_CPU.items()}
+        self._paid_ns = {trains: self._begin_ns - SAVED_NS / 4 / share for trains, share in MOST_OF_CPU.items()}
+        """Until when the shares of `MOST_OF_CPU` pay for what looks took so far: a stretch may begin after that."""
         self._trainings: dict[int, int] = {root: root}
         """Process → its thread that trains."""
         self._told = False
@@ -201,7 +185,8 @@ class StackLooks:
                 and looked.tries < MOST_TRIES
                 and now_ns >= looked.again_ns
             )
-            for _, key in waiting[:free] if self._accounts[trains].free(now_ns) else ():
+            paid_ns = self._paid_ns[trains] = max(self._paid_ns[trains], now_ns - SAVED_NS / MOST_OF_CPU[trains])
+            for _, key in waiting[:free] if paid_ns < now_ns else ():
                 self._begin(key, trains, now_ns)
 
     def close(self) -> None:
@@ -255,7 +240,7 @@ class StackLooks:
         """Record what a stretch saw."""
         self._stretches.remove(stretch)
         looked, spy = self._looked[stretch.key], stretch.spy
-        self._accounts[stretch.trains].spend(spy.cpu_ns)
+        self._paid_ns[stretch.trains] += spy.cpu_ns / MOST_OF_CPU[stretch.trains]
         looked.last_ns = now_ns
         if spy.looks:
             looked.look_ns = max(50_000.0, (spy.cpu_ns - START_NS) / spy.looks)

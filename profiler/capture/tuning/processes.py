@@ -13,7 +13,7 @@ from typing import Any
 from ...devices.emulated import EmulatedDevice
 from ...devices.protocol import Device
 from ...record.tuning import MemoryUse
-from ..memory_limits import memory_available
+from ..limits import memory_available
 from ..sampler.procfs import names, parse_stat, read
 
 PROC = Path("/proc")

@@ -400,7 +400,7 @@ def with_hooks(number: int, folder: Path) -> tuple[dict[str, Any], int]:
     steady = install.steady_of
     if number % 3 == 0:
         install.steady_of = lambda *_: None
-    hooks = install.install(session, CpuDevice())
+    hooks = install.install(session)
     try:
         program = Program(number, folder)
         seen = program.play()

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from whyidle.capture.cpu_budget import CpuBudget, cgroup_levels, cpu_budget
-from whyidle.capture.memory_limits import memory_available, memory_limits, oom_kills, tightest
+from whyidle.capture import limits
 from whyidle.capture.sampler import host
 from whyidle.capture.sampler.host import Host
 from whyidle.record.schema import HOST, MEMORY, NOT_MEASURED, Kind, MemoryLimitOf
@@ -81,12 +80,12 @@ def test_the_cpu_budget_is_what_affinity_and_the_tightest_quota_leave(
     tmp_path: Path, cgroup: str, mounts: str, files: dict[str, str], quota: float | None
 ) -> None:
     root = machine(tmp_path, cgroup, files, mounts.format(shown="/"))
-    assert cpu_budget(root=root) == cpu_budget(77, root) == CpuBudget(8, quota, quota or 8)
+    assert limits.cpu_budget(root=root) == limits.cpu_budget(77, root) == limits.CpuBudget(8, quota, quota or 8)
 
 
 def test_levels_are_a_processs_own_group_and_those_above_it(tmp_path: Path) -> None:
     root = machine(tmp_path, "0::/pods/a\n", {})
-    levels = [(str(level.folder.relative_to(root)), level.path) for level in cgroup_levels(77, root)]
+    levels = [(str(level.folder.relative_to(root)), level.path) for level in limits.cgroup_levels(77, root)]
     top = "sys/fs/cgroup"
     assert levels == [(f"{top}/pods/a", "/pods/a"), (f"{top}/pods", "/pods"), (top, "/")]
 
@@ -94,21 +93,22 @@ def test_levels_are_a_processs_own_group_and_those_above_it(tmp_path: Path) -> N
 def test_a_process_that_is_gone_has_no_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     with pytest.raises(ProcessLookupError):
-        cpu_budget(2**22 + 1)
+        limits.cpu_budget(2**22 + 1)
 
 
 def test_the_limit_on_memory_that_leaves_least_counts_whichever_level_has_it(tmp_path: Path) -> None:
     groups = group("user.slice/run.scope", 8 * GIB, 1 * GIB) | group("user.slice", 10 * GIB, 9 * GIB)
     root = machine(tmp_path, "0::/user.slice/run.scope\n", groups)
-    assert [limit.bytes for limit in memory_limits(77, root)] == [8 * GIB, 10 * GIB]
-    use = tightest(memory_limits(77, root))
+    assert [limit.bytes for limit in limits.memory_limits(77, root)] == [8 * GIB, 10 * GIB]
+    use = limits.tightest(limits.memory_limits(77, root))
     assert use is not None
     assert (use.limit.level.path, use.limit.whose, use.left_bytes) == ("/user.slice", MemoryLimitOf.SLICE, 1 * GIB)
-    assert memory_available(root) == 1 * GIB
+    assert limits.memory_available(root) == 1 * GIB
 
 
 def test_the_page_cache_of_a_group_is_not_used_up(tmp_path: Path) -> None:
-    use = tightest(memory_limits(0, machine(tmp_path, "0::/job\n", group("job", 4 * GIB, 4 * GIB, cache=3 * GIB))))
+    root = machine(tmp_path, "0::/job\n", group("job", 4 * GIB, 4 * GIB, cache=3 * GIB))
+    use = limits.tightest(limits.memory_limits(0, root))
     assert use is not None
     assert (use.used_bytes, use.left_bytes, use.limit.whose) == (1 * GIB, 3 * GIB, MemoryLimitOf.GROUP)
 
@@ -129,11 +129,11 @@ def test_a_group_that_is_slowed_down_before_it_is_killed_is_told(
 ) -> None:
     more = {"memory_high": high, "memory_swap_max": 0, "memory_swap_current": 0}
     root = machine(tmp_path, "0::/job\n", group("job", limit, GIB, **more))
-    limits = memory_limits(0, root)
-    assert [(each.bytes, each.slows) for each in limits] == ([bytes_and_slows] if bytes_and_slows else [])
-    assert all(each.swap_bytes == 0 for each in limits)
-    assert memory_available(root) == (bytes_and_slows[0] - GIB if bytes_and_slows else 32 * GIB)
-    assert memory_available(tmp_path / "nothing") is None
+    found = limits.memory_limits(0, root)
+    assert [(each.bytes, each.slows) for each in found] == ([bytes_and_slows] if bytes_and_slows else [])
+    assert all(each.swap_bytes == 0 for each in found)
+    assert limits.memory_available(root) == (bytes_and_slows[0] - GIB if bytes_and_slows else 32 * GIB)
+    assert limits.memory_available(tmp_path / "nothing") is None
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_whose_limit_it_is_stands_in_the_path(tmp_path: Path, path: str, contain
     root = machine(tmp_path, f"0::{path}\n", group(path, GIB, 0))
     if container:
         (root / ".dockerenv").touch()
-    assert [limit.whose for limit in memory_limits(0, root)] == [whose]
+    assert [limit.whose for limit in limits.memory_limits(0, root)] == [whose]
 
 
 def test_the_first_hierarchy_has_files_of_its_own(tmp_path: Path) -> None:
@@ -166,17 +166,17 @@ def test_the_first_hierarchy_has_files_of_its_own(tmp_path: Path) -> None:
     }
     groups = {f"memory/docker/{name}": f"{text}\n" for name, text in files.items()}
     root = machine(tmp_path, "9:memory:/docker\n4:cpu:/elsewhere\n", groups, V1)
-    use = tightest(memory_limits(0, root))
+    use = limits.tightest(limits.memory_limits(0, root))
     assert use is not None
     assert (use.limit.bytes, use.limit.swap_bytes, use.used_bytes, use.swap_used_bytes) == (4 * GIB, GIB, 2 * GIB, 7)
-    assert oom_kills(cgroup_levels(0, root, "memory"), root) == 2
+    assert limits.oom_kills(limits.cgroup_levels(0, root, "memory"), root) == 2
 
 
 def test_kills_are_the_own_groups_or_else_the_machines(tmp_path: Path) -> None:
     root = machine(tmp_path, "0::/job\n", group("job", "max", 0, memory_events="low 0\noom 1\noom_kill 1\n"))
-    assert oom_kills(cgroup_levels(0, root, "memory"), root) == 1
-    assert oom_kills([], root) == 3
-    assert oom_kills([], tmp_path / "nothing") is None
+    assert limits.oom_kills(limits.cgroup_levels(0, root, "memory"), root) == 1
+    assert limits.oom_kills([], root) == 3
+    assert limits.oom_kills([], tmp_path / "nothing") is None
 
 
 def named(kind: Kind, row: list[float | int] | None) -> dict[str, float]:

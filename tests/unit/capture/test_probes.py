@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from whyidle.capture.memory_limits import in_container
+from whyidle.capture.limits import in_container
 from whyidle.capture.probes import accelerator, look, machine, python
 from whyidle.capture.sampler.procfs import MachineCpu
 from whyidle.capture.stacks.spy import NoStacks
