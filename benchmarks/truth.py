@@ -36,9 +36,8 @@ from support.trainings import Training, trainings
 from whyidle.analyse.run.facts import Facts, facts_of
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.capture.active import recorded
-from whyidle.devices.clock import Clock
 from whyidle.devices.cpu import CpuDevice
-from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
+from whyidle.devices.emulated import Clock, EmulatedDevice, EmulatedSpec
 from whyidle.record.run import create_run, open_run
 from whyidle.scenarios.planted import MS, Step, train, truth_of
 from whyidle.scenarios.training import EmulatedNet, EmulatedOptimizer

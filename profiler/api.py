@@ -84,7 +84,7 @@ def watch(
     told = not (batch_size is None and made is None and ready is None)
     if not told and data is not None and isinstance(iterable, data.DataLoader):
         return iterable
-    from .capture.watched import watched
+    from .capture.stand_in import watched
 
     def begin(watched: Any) -> Pass | None:
         running = _recording(begins=not _is_child())

@@ -18,12 +18,13 @@ import torch
 
 from whyidle import MadeBatch
 from whyidle.capture.hooks.install import Hooks, install
-from whyidle.capture.session import Session, SpanRecorder
+from whyidle.capture.session import Session
 from whyidle.capture.steps import Thinning
-from whyidle.devices.clock import Clock, VirtualClock
-from whyidle.devices.emulated import COMPUTE, EmulatedDevice, EmulatedSpec, EmulatedStream
+from whyidle.devices.emulated import COMPUTE, Clock, EmulatedDevice, EmulatedSpec, EmulatedStream, VirtualClock
 from whyidle.devices.protocol import Copy
 from whyidle.record.run import create_run
+from whyidle.record.schema import SPAN
+from whyidle.record.segment import RecordWriter
 
 from .training import EmulatedNet, EmulatedOptimizer
 
@@ -162,11 +163,11 @@ def train(
     create_run(folder, _INFO)
     device = EmulatedDevice(spec or EmulatedSpec("test", "Test", 10**12, 10e9, 5e9), clock)
     run = VirtualRun(folder, device)
-    recorder = SpanRecorder(folder)
+    engines = RecordWriter(folder, SPAN)
 
     def sink(number: int, stream: int, what: int, begin: int, end: int, amount: int) -> None:
         run.spans.append((what, begin, end))
-        recorder(number, stream, what, begin, end, amount)
+        engines.append(number, stream, what, begin, end, amount)
 
     device.sink = sink
     # Threads that run here are none of the plan's.
@@ -186,7 +187,7 @@ def train(
     device.synchronize()
     hooks.remove()
     session.finish()
-    recorder.close()
+    engines.close()
     return run
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from whyidle.capture.active import Recording, recorded
-from whyidle.capture.session import SpanRecorder
 from whyidle.devices.emulated import EmulatedDevice
 from whyidle.devices.protocol import Device
+from whyidle.record.schema import SPAN
+from whyidle.record.segment import RecordWriter
 
 
 @contextlib.contextmanager
@@ -24,7 +25,8 @@ def recorded_on(device: Device, folder: Path, rank: int = 0) -> Iterator[Recordi
         recording = stack.enter_context(recorded(folder, device))
         if isinstance(device, EmulatedDevice):
             device.number = rank
-            device.sink = spans = SpanRecorder(folder, rank)
+            spans = RecordWriter(folder, SPAN, rank)
+            device.sink = spans.append
             stack.callback(spans.close)
             stack.callback(setattr, device, "sink", None)
         yield recording

@@ -20,7 +20,6 @@ from ..devices.protocol import Device
 from ..errors import RecordError
 from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.run import describe_process, writer_number
-from .device_in_use import first_guess
 from .hooks.install import Hooks, install
 from .hooks.switch import hand_on, ours
 from .session import Session
@@ -104,19 +103,36 @@ def end() -> None:
 
 
 @contextlib.contextmanager
-def recorded(folder: Path, device: Device | None = None, options: dict[str, Any] | None = None) -> Iterator[Recording]:
+def recorded(folder: Path, device: Device | None = None) -> Iterator[Recording]:
     """Record what the calling thread trains within the block into an existing run folder, as `begin` does.
 
     Raises:
         RecordError: it cannot be recorded.
     """
-    begun = begin(folder, device, options)
+    begun = begin(folder, device)
     if begun is None:
         raise RecordError(f"no recording into {folder} was possible; the notices there say why.")
     try:
         yield begun
     finally:
         end()
+
+
+def first_guess() -> int | None:
+    """The GPU that this process holds a context on, the current one of several; `None`: none, or none that stands out.
+
+    The current device does not tell by itself: `model.to("cuda:1")` and DDP without `set_device` leave it at GPU 0,
+    where to look at anything makes a context of half a gigabyte. So only devices are taken that the program itself has
+    used. CUDA is not initialised for that, which would break the program's own fork of workers.
+    """
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return None
+    has_context = getattr(torch._C, "_cuda_hasPrimaryContext", None)
+    current = torch.cuda.current_device()
+    if has_context is None or has_context(current):
+        return int(current)
+    held = [index for index in range(torch.cuda.device_count()) if has_context(index)]
+    return held[0] if len(held) == 1 else None
 
 
 def rank_and_size() -> tuple[int, int | None]:

@@ -19,7 +19,7 @@ from threading import get_native_id
 from ..devices.protocol import Device
 from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.run import write_image_files
-from ..record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, SPAN, STEP, EventKind
+from ..record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, STEP, EventKind
 from ..record.segment import RecordWriter
 from ..record.stacks import Call, StackNames
 from . import scalars
@@ -333,16 +333,3 @@ class Session:
         elif retries > self._retries or (ends and retries):
             self._retries = retries
             self.event(EventKind.ALLOCATOR_RETRIES, retries)
-
-
-class SpanRecorder:
-    """Records what an emulated device's engines do: the sink to give to `EmulatedDevice`."""
-
-    def __init__(self, folder: Path, rank: int = 0) -> None:
-        self._writer = RecordWriter(folder, SPAN, rank)
-
-    def __call__(self, device: int, stream: int, what: int, begin_ns: int, end_ns: int, amount: int) -> None:
-        self._writer.append(device, stream, what, begin_ns, end_ns, amount)
-
-    def close(self) -> None:
-        self._writer.close()

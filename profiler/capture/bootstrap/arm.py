@@ -3,6 +3,8 @@
 Launchers, compile workers and loader workers import torch too and never train. A recording begins with what only a
 training does: it makes an optimizer, or iterates over a loader, a torch one or one of the libraries that are known, or
 runs a backward pass.
+
+Where a program makes its loaders is noted from then on, before there is a recording: there their settings are changed.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from ...record.files import APPENDED
 from ...record.notices import ARMED, TRAINING_NOTICES, Notices
-from .. import loader_made
-from ..hidden import forget_frame, passes_on
+from ..hidden import forget_frame, is_ours, passes_on
+from ..hooks.identity import ByIdentity
 from ..hooks.switch import hand_on, ours
 from ..imports import Imports, TimedImports, armed
 from ..libraries import SOURCES, Source, called_from
@@ -31,6 +33,13 @@ from . import LEAST_TORCH, options, run_folder, too_old
 
 NAMES = ("__module__", "__name__", "__qualname__", "__doc__")
 """Attributes of a function that what stands in for it has as well."""
+MOST_CALLS = 64
+"""Calls of a stack that are kept, the innermost ones."""
+
+Place = tuple[str, str, int]
+"""Function, file and line of a call."""
+
+_made: ByIdentity[tuple[Place, ...]] = ByIdentity()
 _unfit = False
 """Whether the hooks could not be loaded: it is not tried again."""
 
@@ -63,7 +72,7 @@ def _put() -> None:
         from ..tuning.guard import cover_libraries
 
         cover_libraries()
-    loader_made.watch()
+    _note_loaders()
     _trigger_on_optimizer()
     _trigger(DataLoader, "__iter__")
     with contextlib.suppress(ImportError, AttributeError):
@@ -95,9 +104,9 @@ def begin(optimizer: Any = None) -> None:
         if (active := _active()) is None:
             return
         if active.current() is None:
-            from ..device_in_use import of_parameters
+            from ..hooks.learning import gpu_of_parameters
 
-            active.begin(folder, options=options(), gpu=None if optimizer is None else of_parameters(optimizer))
+            active.begin(folder, options=options(), gpu=None if optimizer is None else gpu_of_parameters(optimizer))
 
 
 def _active() -> ModuleType | None:
@@ -186,3 +195,38 @@ class _Trigger:
         active = _active()
         if active is None or active.current() is not None:
             self.rests_in = os.getpid()
+
+
+def _note_loaders() -> None:
+    """Note from now on where each DataLoader is made, for as long as this process lives."""
+    loaders: Any = DataLoader
+    original: Callable[..., None] = loaders.__init__
+    if hasattr(original, "_whyidle_notes"):
+        return
+
+    def __init__(self_: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        with passes_on:
+            original(self_, *args, **kwargs)
+        with ours():
+            _made.put(self_, _calls())
+
+    update_wrapper(__init__, original)
+    __init__._whyidle_notes = True  # type: ignore[attr-defined]
+    loaders.__init__ = __init__
+
+
+def made_at(loader: Any) -> tuple[Place, ...]:
+    """The calls in which a loader was made, the outermost first; none where that was not seen."""
+    return _made.get(loader) or ()
+
+
+def _calls() -> tuple[Place, ...]:
+    calls: list[Place] = []
+    frame = sys._getframe(2)
+    while frame is not None and len(calls) < MOST_CALLS:
+        code = frame.f_code
+        if not is_ours(code.co_filename):
+            calls.append((code.co_qualname, code.co_filename, frame.f_lineno or 0))
+        frame = frame.f_back  # type: ignore[assignment]
+    calls.reverse()
+    return tuple(calls)

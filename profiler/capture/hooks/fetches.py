@@ -21,8 +21,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from ...record.schema import BATCH, NOT_MEASURED
 from ..libraries import SOURCES, Gives, Source, called_from
 from ..loop_detector.loaders import Iteration, Part, Role, Use
+from ..stand_in import watched
 from ..steps import QueueLook
-from ..watched import watched
 from .identity import ByIdentity
 from .loader_facts import LoaderFacts, starts_python
 from .loop import Loop

@@ -1,12 +1,12 @@
 """The hooks on what only a training does: the backward pass, the optimizer's step, checkpoints.
 
-The first two are called in every step, also in those that the recorder lets pass.
+The first two are called in every step, also in those that the recorder lets pass. They tell which GPU is computed on.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from threading import get_ident
 from types import ModuleType
 from typing import Any
@@ -15,11 +15,27 @@ import torch
 from torch.compiler import is_dynamo_compiling
 from torch.optim import optimizer as torch_optimizer
 
-from ..device_in_use import of_parameters, of_tensors
 from ..hidden import forget_frame
 from .loop import Loop
 from .steady import instead
 from .wrap import Hook, Unexpected
+
+
+def gpu_of_parameters(optimizer: Any) -> int | None:
+    """The GPU of the first parameter that is on one; `None`: none is."""
+    with contextlib.suppress(AttributeError, KeyError, TypeError):
+        return gpu_of_tensors(each for group in optimizer.param_groups for each in group["params"])
+    return None
+
+
+def gpu_of_tensors(tensors: Any) -> int | None:
+    """The GPU of the first of some tensors that is on one, as `torch.autograd.backward` takes them; `None`: none is."""
+    several: Iterable[Any] = (tensors,) if isinstance(tensors, torch.Tensor) else tensors
+    with contextlib.suppress(AttributeError, TypeError), torch._C.DisableTorchFunction():
+        for tensor in several:
+            if tensor.device.type == "cuda":
+                return int(tensor.device.index)
+    return None
 
 
 class BackwardHook(Hook):
@@ -50,7 +66,7 @@ class BackwardHook(Hook):
                         elif not within:
                             outermost = within = True
                             if loop.follow is not None and not loop.learnt and not steps.passing:
-                                loop.follow(of_tensors(args[0] if args else kwargs.get("tensors")))
+                                loop.follow(gpu_of_tensors(args[0] if args else kwargs.get("tensors")))
                             loop.learns(False)
                             if loop.capturing is not None and loop.capturing():
                                 loop.graphs.captures_learning()
@@ -107,7 +123,7 @@ class OptimizerHook(Hook):
                     loop.learns_elsewhere()
                     return
                 if loop.follow is not None and not loop.learnt and not steps.passing:
-                    loop.follow(of_parameters(optimizer))
+                    loop.follow(gpu_of_parameters(optimizer))
                 loop.learns(True)
                 if loop.capturing is not None and loop.capturing():
                     loop.graphs.captures_learning()

@@ -22,8 +22,8 @@ from torch.utils.data._utils import signal_handling
 
 from ...record.schema import NOT_MEASURED, EventKind
 from ...record.stacks import Call
+from ..bootstrap.arm import made_at
 from ..hidden import forget_frame, passes_on
-from ..loader_made import made_at
 from ..loop_detector.loaders import Iteration, Part, Role
 from .identity import ByIdentity
 from .loader_facts import LoaderFacts, queue_of, reference_to, starts_python

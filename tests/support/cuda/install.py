@@ -15,8 +15,7 @@ from torch import _C
 from whyidle.capture import active
 from whyidle.capture.hooks import device_calls
 from whyidle.capture.workers import hook
-from whyidle.devices import choose, cpu, cuda
-from whyidle.devices import clock as device_clock
+from whyidle.devices import choose, cpu, cuda, emulated
 
 from .. import gpu_programs
 from . import clock, operations
@@ -24,7 +23,7 @@ from . import machine as machines
 from .machine import Machine, Queue
 from .streams import CUDA, CUDAGraph, Event, Stream, refusing
 
-_PRELOADED = (active, device_calls, hook, choose, device_clock, cpu, cuda)
+_PRELOADED = (active, device_calls, hook, choose, emulated, cpu, cuda)
 """What takes the clock's functions by name is there before they are replaced."""
 _KEPT = ("_cuda_getCompiledVersion", "_cuda_getArchFlags")
 _OTHER_STREAMS = ("ExternalStream", "get_stream_from_external")
@@ -75,7 +74,7 @@ def _replace_clock(patch: pytest.MonkeyPatch) -> None:
         for attribute, value in list(vars(module).items()):
             if id(value) in real:
                 patch.setattr(module, attribute, real[id(value)])
-    for owner in (cuda.CudaDevice, cpu.CpuDevice, device_clock.Clock):
+    for owner in (cuda.CudaDevice, cpu.CpuDevice, emulated.Clock):
         patch.setattr(owner, "now", staticmethod(clock.VIRTUAL["monotonic_ns"]))
 
 

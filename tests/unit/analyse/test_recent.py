@@ -40,8 +40,7 @@ from whyidle.analyse.ranks import figures as of_job
 from whyidle.analyse.recent import ONCE_TOLD, RECENT_NS, RecentReader, Series, per_second, rate_since
 from whyidle.analyse.run.analysis import analyse
 from whyidle.capture.active import recorded as recording
-from whyidle.devices.clock import VirtualClock
-from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
+from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec, VirtualClock
 from whyidle.errors import RecordError
 from whyidle.record import segment
 from whyidle.record.reader import RecordFile

@@ -13,8 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from support.hooked import Net, Recording, SomePass, data, recording
 from whyidle.capture.hooks.device_calls import ASK_PINNED_EVERY
-from whyidle.devices.clock import VirtualClock
-from whyidle.devices.emulated import EmulatedDevice, EmulatedEvent, EmulatedSpec
+from whyidle.devices.emulated import EmulatedDevice, EmulatedEvent, EmulatedSpec, VirtualClock
 from whyidle.devices.protocol import Event, Stream
 from whyidle.record.schema import NOT_MEASURED, PauseKind, StepFlag
 

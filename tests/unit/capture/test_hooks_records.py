@@ -473,7 +473,8 @@ def test_a_validation_counts_and_a_test_and_a_prediction_do_not(
                 case _:
                     program.evaluates(tested if each == "e" else predicted)
     window = facts_of_run(made.folder).window
-    assert (after := window.after) is not None
+    after = window.after
+    assert after is not None
     found = window.end_ns - window.steps["step_end_ns"].max(), after["end_ns"].max() - after["t_ns"][0]
     assert tuple(ns // MS for ns in found) == behind_ms
     (said,) = [note for note in warnings_of(facts_of_run(made.folder)) if note.startswith("After the training")]

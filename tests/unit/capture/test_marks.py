@@ -14,8 +14,7 @@ from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.stall_breakdown import UNTOLD
 from whyidle.capture import marks
 from whyidle.capture.session import Session
-from whyidle.devices.clock import VirtualClock
-from whyidle.devices.emulated import EmulatedDevice, EmulatedEvent, EmulatedSpec
+from whyidle.devices.emulated import EmulatedDevice, EmulatedEvent, EmulatedSpec, VirtualClock
 from whyidle.devices.protocol import Event, Stream
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, open_run

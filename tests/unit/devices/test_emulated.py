@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whyidle.devices.choose import choose
-from whyidle.devices.clock import VirtualClock
 from whyidle.devices.conditions import Conditions
-from whyidle.devices.emulated import COMPUTE, COPY, EmulatedDevice, EmulatedSpec
+from whyidle.devices.emulated import COMPUTE, COPY, EmulatedDevice, EmulatedSpec, VirtualClock
 from whyidle.errors import DeviceOutOfMemory, WhyidleError
 
 MS = 1_000_000

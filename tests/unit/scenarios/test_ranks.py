@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from whyidle.devices.clock import VirtualClock
-from whyidle.devices.emulated import EmulatedDevice
+from whyidle.devices.emulated import EmulatedDevice, VirtualClock
 from whyidle.devices.profiles import load
 from whyidle.errors import WhyidleError
 from whyidle.pipelines.protocol import Batch

@@ -14,9 +14,8 @@ from support.cuda import Machine, installed
 from support.cuda.machine import INPUT
 from support.gpu_programs import WIDTH, compute, net
 from whyidle.devices.choose import choose
-from whyidle.devices.clock import VirtualClock
 from whyidle.devices.cpu import CpuDevice
-from whyidle.devices.emulated import EmulatedDevice
+from whyidle.devices.emulated import EmulatedDevice, VirtualClock
 from whyidle.devices.profiles import load
 from whyidle.devices.protocol import Copy
 from whyidle.pipelines.protocol import Batch, Queue, Trace

@@ -14,7 +14,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from whyidle.analyse.where import source
-from whyidle.capture.loader_made import _calls
+from whyidle.capture.bootstrap.arm import _calls
 from whyidle.record.stacks import Call, CallStack
 from whyidle.record.tuning import LoaderSettings
 from whyidle.tune.patch import Patch, patch_of
