@@ -32,9 +32,6 @@ class _PassesOn(contextlib.AbstractContextManager[None]):
     Hooks of every step call `forget_frame` themselves, and save the two calls.
     """
 
-    def __enter__(self) -> None:
-        """Nothing is to be done before."""
-
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is not None:
             forget_frame(error)

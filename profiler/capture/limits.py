@@ -213,7 +213,7 @@ def memory_available(root: Path = Path("/")) -> int | None:
     return min(told + ([of_group.left_bytes] if of_group is not None else []), default=None)
 
 
-def machine_memory(root: Path = Path("/")) -> dict[bytes, int]:
+def machine_memory(root: Path) -> dict[bytes, int]:
     """`/proc/meminfo`, in kB."""
     return parse_pairs(read(str(root / "proc/meminfo")))
 

@@ -124,7 +124,7 @@ class Session:
             watch_threads: whether the CPU time of other Python threads of this process belongs to the training.
         """
         self.folder = folder
-        self.rank = self._rank = rank
+        self.rank = rank
         self._pid = os.getpid()
         self.writer = self._pid if writer is None else writer
         self.device = device
@@ -281,7 +281,7 @@ class Session:
             if now >= self._threads_at:
                 self._threads_at = now + THREADS_EVERY_NS
                 self._look_at_threads(get_native_id())
-        logged = now >= scalars.due_ns and scalars.log(number, now, self._rank, self.notice)
+        logged = now >= scalars.due_ns and scalars.log(number, now, self.rank, self.notice)
         self.steps.due_ns = min(self._look_at, scalars.due_ns)
         if self._lasting:
             self.steps.due_ns = 0

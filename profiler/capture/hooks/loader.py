@@ -11,7 +11,7 @@ import contextlib
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from threading import get_ident
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -381,7 +381,8 @@ class WorkerDeaths(Hook):
         if not (self.switch.on and isinstance(error, RuntimeError)):
             return
         with self.switch:
-            for pid in _pids(str(error)):
+            found = _DIED.search(str(error))
+            for pid in map(int, found[1].split(",")) if found is not None else ():
                 if pid not in self._seen and len(self._seen) < MOST_DEATHS:
                     self._seen.add(pid)
                     self._noted.append((self._now(), pid, *_looked_up(self._iterator(), pid)))
@@ -409,12 +410,6 @@ class WorkerDeaths(Hook):
                 raise
 
         return _error_if_any_worker_fails
-
-
-def _pids(text: str) -> Iterator[int]:
-    found = _DIED.search(text)
-    for pid in found.group(1).split(",") if found is not None else ():
-        yield int(pid)
 
 
 def _looked_up(iterator: Any, pid: int) -> tuple[int, int]:
