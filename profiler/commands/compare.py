@@ -20,6 +20,7 @@ from ..matrix import experiment
 from ..record.comparison import is_comparison
 from ..record.files import plain
 from ..record.run import PAGES, is_run, open_run, refuse_recorded
+from ..report.plot import PICTURES
 from ..results.comparisons import ComparisonResult
 from ..terminal.console import console, show_result, shown_again, write_file
 from ..terminal.progress import MatrixProgress
@@ -27,7 +28,7 @@ from . import cost_options, options, plot
 
 _PRINTED = {"json", "no_live", "full"}
 LOGS = {"logs", "relative_to", "target", "prices"} | _PRINTED
-RUNS = {"html", *plot.NAMES} | _PRINTED
+RUNS = {"html", *(picture.name for picture in PICTURES)} | _PRINTED
 """Names among the arguments of the options that comparisons of published logs and of recorded runs take; one of
 trainings takes all but `--logs`."""
 

@@ -12,9 +12,6 @@ from ..report.plot import PICTURES, Picture, check_picture
 from ..results.result import Result
 from .options import require_folder
 
-NAMES = tuple(picture.name for picture in PICTURES)
-"""Names of their values among the arguments."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     for picture in PICTURES:

@@ -23,10 +23,9 @@ from ..analyse.run.analysis import Analysis, analyse
 from ..analyse.run.facts import largest_samples
 from ..capture.bootstrap import RUN, environment
 from ..capture.cpu_budget import cpu_budget
-from ..devices.choose import choose
 from ..errors import RecordError, WhyidleError
 from ..interrupts import end_like_ctrl_c
-from ..matrix.experiment import described
+from ..matrix.experiment import check_profiles, described
 from ..record.run import new_folder, new_folder_for, open_run
 from ..record.secret import without_secrets
 from ..record.tuning import LoaderSettings
@@ -421,12 +420,11 @@ def _scenario_job(arguments: argparse.Namespace, name: str) -> TuneJob:
 
     chosen = scenario(name)
     # Not before the scenario, which says it where there is no torch.
-    from whyidle.scenarios.scenario import DataRequest, step_times
+    from whyidle.scenarios.scenario import DataRequest
 
     [device] = described([arguments.device])
     [net] = chosen.nets_for(device["kind"], [arguments.net] if arguments.net else None)
-    if device["kind"] == "emulated":
-        step_times(choose(device["name"])).net(chosen.profile_net(net))
+    check_profiles(chosen, [device], net)
     for each in arguments.pipelines or ():
         if each not in PARALLEL:
             raise WhyidleError(
