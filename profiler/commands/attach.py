@@ -22,7 +22,7 @@ from ..record.files import plain
 from ..record.latest import note_latest
 from ..record.run import new_folder, open_run
 from ..results.recordings import AttachedResult
-from ..terminal.console import console, show_document, shown_again, write_json
+from ..terminal.console import console, show_result, shown_again
 from . import options
 
 PLAIN_SECONDS = 5.0
@@ -67,10 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise
     note_latest(folder)
     result = AttachedResult([open_run(folder)])
-    if arguments.json:
-        write_json(result.contract(), "-")
-    else:
-        show_document(result.document(), console(), arguments.full)
+    show_result(result.document, result.contract, "-" if arguments.json else None, arguments.full)
     print(shown_again(folder, arguments.full), file=sys.stderr)
     return 0
 

@@ -29,7 +29,7 @@ from ..report.documents.checks import check_document, limit_row
 from ..report.render import markdown
 from ..terminal.console import console, doing, json_text, show_document, write_file
 from .options import meant
-from .verbs import example_of
+from .verbs import VERBS
 
 FAILED = 1
 PYPROJECT = "pyproject.toml"
@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Check the runs, and write everything that was asked for, files first."""
     if not arguments.run_folders:
         raise WhyidleError(
-            f"name the run to check: `{example_of('check')}`. The newest recording of this machine may be another "
+            f"name the run to check: `{VERBS['check'].example}`. The newest recording of this machine may be another "
             "job's, so it is not taken by itself."
         )
     asked = _asked(arguments)

@@ -7,7 +7,7 @@ Each of the three kinds of comparison takes options of its own; the others are r
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,17 @@ from ..errors import WhyidleError
 from ..interrupts import end_like_ctrl_c
 from ..matrix import experiment
 from ..record.comparison import is_comparison
-from ..record.run import is_run, open_run
+from ..record.files import plain
+from ..record.run import PAGES, is_run, open_run, refuse_recorded
+from ..report.plot import PICTURES
 from ..results.comparisons import ComparisonResult
-from ..terminal.console import console, show_comparison, shown_again
+from ..terminal.console import console, show_result, shown_again, write_file
 from ..terminal.progress import MatrixProgress
 from . import cost_options, options, plot
 
 _PRINTED = {"json", "no_live", "full"}
 LOGS = {"logs", "relative_to", "target", "prices"} | _PRINTED
-RUNS = {"html", *plot.NAMES} | _PRINTED
+RUNS = {"html", *(picture.name for picture in PICTURES)} | _PRINTED
 """Names among the arguments of the options that comparisons of published logs and of recorded runs take; one of
 trainings takes all but `--logs`."""
 
@@ -78,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_full(parser)
     add("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
     plot.add_arguments(parser)
-    plot.add_page_argument(parser)
+    add("--html", metavar="FILE", help="write the result as a page (one file, needs no network)")
     add("--out", type=Path, metavar="DIR", help="folder for the runs (default: runs/…)")
     add("--no-live", action="store_true", help="plain lines instead of the live view")
     cost_options.add_arguments(parser, logs=True)
@@ -88,25 +90,22 @@ def run(arguments: argparse.Namespace) -> int:
     """Return 0 when something was measured and judged, 1 when nothing was, 130 after Ctrl-C."""
     end_like_ctrl_c()
     plot.check(arguments, arguments.out)
-    plot.check_page(arguments, arguments.out)
+    if arguments.html == "-":
+        raise WhyidleError("--html -: a page cannot go to stdout. Name a file, such as --html compare.html.")
+    options.require_folder(arguments.html, arguments.out, "--html")
+    if arguments.html is not None:
+        refuse_recorded(Path(arguments.html), PAGES, " with --html")
     what: list[str] = arguments.what
-    recorded = len(what) > 1 or is_run(Path(what[0])) or is_comparison(Path(what[0]))
-    if recorded:
-        why = "trainings that `compare` starts; these runs are already recorded. Leave it out."
-        return _taking(arguments, RUNS, why, _recorded_runs)
-    if arguments.logs:
-        return _taking(arguments, LOGS, "trainings: --logs starts none. Leave it out.", cost_options.run_logs)
-    return _trainings(arguments)
-
-
-def _taking(
-    arguments: argparse.Namespace, taken: set[str], others_are: str, run: Callable[[argparse.Namespace], int]
-) -> int:
-    """Run a kind of comparison, unless options were given that it does not take."""
+    if len(what) > 1 or is_run(Path(what[0])) or is_comparison(Path(what[0])):
+        kind, taken = _recorded_runs, RUNS
+        others_are = "trainings that `compare` starts; these runs are already recorded"
+    elif arguments.logs:
+        kind, taken, others_are = cost_options.run_logs, LOGS, "trainings: --logs starts none"
+    else:
+        return _trainings(arguments)
     named = {"verb", "run", "parser", "what"} | taken
-    if others := options.given(arguments, (name for name in vars(arguments) if name not in named)):
-        raise WhyidleError(f"{others} {options.are(others)} of {others_are}")
-    return run(arguments)
+    options.refuse_given(arguments, (name for name in vars(arguments) if name not in named), others_are)
+    return kind(arguments)
 
 
 def _trainings(arguments: argparse.Namespace) -> int:
@@ -123,11 +122,11 @@ def _trainings(arguments: argparse.Namespace) -> int:
         target.print(line, soft_wrap=True, markup=False)
     interrupted = matrix.run(MatrixProgress(target, matrix, arguments.no_live))
     result = ComparisonResult(matrix.folder, made=(compare(matrix.cells), matrix.setting))
-    show_comparison(result.document, result.contract, arguments.json, arguments.full)
+    show_result(result.document, result.contract, arguments.json, arguments.full)
     if arguments.json != "-":
         console().print(f"\n{shown_again(matrix.folder, arguments.full)}", soft_wrap=True, markup=False)
     # Of what is kept, as `report` would write it.
-    plot.write_page(arguments, ComparisonResult(matrix.folder))
+    _write_page(arguments, ComparisonResult(matrix.folder))
     try:
         plot.draw(arguments, result)
     except WhyidleError:
@@ -154,10 +153,18 @@ def _recorded_runs(arguments: argparse.Namespace) -> int:
         "notices": differences(cells),
     }
     result = ComparisonResult(folders[0], made=(compared, setting))
-    show_comparison(result.document, result.contract, arguments.json, arguments.full)
-    plot.write_page(arguments, result)
+    show_result(result.document, result.contract, arguments.json, arguments.full)
+    _write_page(arguments, result)
     plot.draw(arguments, result)
     return 0
+
+
+def _write_page(arguments: argparse.Namespace, result: ComparisonResult) -> None:
+    """Write the page, where it was asked for."""
+    if arguments.html is not None:
+        target = Path(arguments.html)
+        write_file(result.page(target.absolute().parent), target, " with --html", PAGES)
+        print(plain(f"written: {target}"), file=sys.stderr)
 
 
 def _folders(what: list[str]) -> list[Path]:

@@ -16,7 +16,7 @@ from ..errors import WhyidleError
 from ..report.contract import comparison as compare_json
 from ..report.documents.cost import logs_document
 from ..results.comparisons import require_one_machine
-from ..terminal.console import show_comparison
+from ..terminal.console import show_result
 from .options import number, require_folder
 
 if TYPE_CHECKING:
@@ -97,5 +97,5 @@ def run_logs(arguments: argparse.Namespace) -> int:
     logs, problems = cost.read_logs(arguments.logs)
     base, bills = cost.bills(logs, cost.load(arguments.prices), arguments.relative_to, arguments.target)
     shown = bills, base, arguments.target, problems, str(arguments.logs)
-    show_comparison(partial(logs_document, *shown), partial(compare_json.logged, *shown), arguments.json)
+    show_result(partial(logs_document, *shown), partial(compare_json.logged, *shown), arguments.json)
     return 0

@@ -14,7 +14,7 @@ from ..report.contract import run as run_json
 from ..report.documents.diff import diff_document
 from ..terminal.console import doing, show_in, write_json
 from . import options
-from .verbs import example_of
+from .verbs import VERBS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,13 +51,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise WhyidleError("name either two runs, or the runs of each side with --a and --b.")
     if not folders and not (a and b):
         raise WhyidleError(
-            f"two runs are needed: `{example_of('diff')}`, or several a side: `--a RUN RUN --b RUN RUN`."
+            f"two runs are needed: `{VERBS['diff'].example}`, or several a side: `--a RUN RUN --b RUN RUN`."
         )
     if folders:
         if len(folders) != 2:
             raise WhyidleError(
-                f"{len(folders)} run{'s' * (len(folders) != 1)} named, two are needed: `{example_of('diff')}`. Several "
-                "a side: `--a RUN RUN --b RUN RUN`."
+                f"{len(folders)} run{'s' * (len(folders) != 1)} named, two are needed: `{VERBS['diff'].example}`. "
+                "Several a side: `--a RUN RUN --b RUN RUN`."
             )
         a, b = folders[:1], folders[1:]
     with doing():

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..report.documents.checks import doctor_document
-from ..terminal.console import console, doing, show_document, write_json
+from ..terminal.console import doing, show_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +19,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     with doing("checking"):
         found = look(arguments.out)
-    if arguments.json:
-        write_json({"format": "whyidle-doctor", "version": 1, "checks": found}, "-")
-    else:
-        show_document(doctor_document(found), console())
+    told = {"format": "whyidle-doctor", "version": 1, "checks": found}
+    show_result(lambda: doctor_document(found), lambda: told, "-" if arguments.json else None)
     return 0

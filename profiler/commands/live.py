@@ -122,7 +122,14 @@ def _show(arguments: argparse.Namespace, source: Following, first: Snapshot | No
             # The screen is gone; what stays says how far one has come since it was drawn.
             print(no_commands(live.line(program.view)))
     else:
-        _lines(source, max(arguments.interval, PLAIN_SECONDS))
+        said = ""
+        while True:
+            before, said = said, no_commands(live.line(source.look()))
+            if said != before:
+                print(said, flush=True)
+            if source.over:
+                return
+            time.sleep(max(arguments.interval, PLAIN_SECONDS))
 
 
 def _is_screen() -> bool:
@@ -131,14 +138,3 @@ def _is_screen() -> bool:
         return os.isatty(sys.stdout.fileno()) and os.environ.get("TERM", "dumb") not in ("", "dumb")
     except (AttributeError, OSError, ValueError):
         return False  # closed, or not a file
-
-
-def _lines(source: Following, interval: float) -> None:
-    said = ""
-    while True:
-        before, said = said, no_commands(live.line(source.look()))
-        if said != before:
-            print(said, flush=True)
-        if source.over:
-            return
-        time.sleep(interval)

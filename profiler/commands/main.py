@@ -35,8 +35,8 @@ class _Parser(argparse.ArgumentParser):
         """With what may have been meant, where a verb is misspelt: argparse lists all."""
         given = re.match(r"argument VERB: invalid choice: '(.*?)'", message)
         if given is not None:
-            message = f"unknown verb {given[1]!r}.{meant(given[1], [verb.name for verb in VERBS], 0.6)}"
-            message += f" Verbs: {', '.join(verb.name for verb in VERBS)}"
+            message = f"unknown verb {given[1]!r}.{meant(given[1], VERBS, 0.6)}"
+            message += f" Verbs: {', '.join(VERBS)}"
         super().error(_said(message))
 
 
@@ -49,17 +49,17 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"whyidle {__version__}")
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb in VERBS:
+    for name, verb in VERBS.items():
         sub = verbs.add_parser(
-            verb.name,
+            name,
             help=verb.help,
             description=verb.help,
             epilog=f"example: {verb.example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if only not in (None, verb.name):
+        if only not in (None, name):
             continue
-        module = module_of(verb.name)
+        module = module_of(name)
         module.add_arguments(sub)
         sub.set_defaults(run=module.run, parser=sub)
     return top
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     words = list(sys.argv[1:] if argv is None else argv)
     if not words:
-        verbs = (f"  {verb.name:10} {verb.help.partition(chr(10))[0]}\n{'':13}{verb.example}\n" for verb in VERBS)
+        verbs = (f"  {n:10} {verb.help.partition(chr(10))[0]}\n{'':13}{verb.example}\n" for n, verb in VERBS.items())
         print(f"{parser('').description}\n\n{''.join(verbs)}\n`whyidle VERB --help` explains a verb.")
         return 0
     # What stands before the verb is an option without a value.

@@ -46,10 +46,17 @@ def add_full(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--full", action="store_true", help="print everything, not only one screen")
 
 
-def given(arguments: argparse.Namespace, names: Iterable[str]) -> str:
-    """Those of the options that were asked for, as they are written; empty for none."""
+def refuse_given(arguments: argparse.Namespace, names: Iterable[str], whose: str) -> None:
+    """Refuse options that are of no use here.
+
+    Raises:
+        WhyidleError: some of `names` were asked for, which are options of `whose`.
+    """
     default = arguments.parser.get_default
-    return ", ".join(f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) != default(name))
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) != default(name)]
+    if given:
+        are = "are options" if len(given) > 1 else "is an option"
+        raise WhyidleError(f"{', '.join(given)} {are} of {whose}. Leave it out.")
 
 
 def number(
@@ -82,11 +89,6 @@ def meant(given: str, known: Iterable[str], cutoff: float = 0.7) -> str:
     """` Did you mean …?` of what is nearest to a misspelt name; empty where nothing is near."""
     near = get_close_matches(given, list(known), n=1, cutoff=cutoff)
     return f" Did you mean {near[0]}?" if near else ""
-
-
-def are(listed: str) -> str:
-    """For what `given` listed."""
-    return "are options" if "," in listed else "is an option"
 
 
 def require_folder(file: str | None, made: Path | None = None, option: str = "--json") -> None:

@@ -16,7 +16,7 @@ from ..matrix.experiment import Sources, described
 from ..record.run import RUN_JSON, read_image_files
 from ..report.contract.comparison import roofline
 from ..report.documents.roofline import roofline_document
-from ..terminal.console import console, show_comparison
+from ..terminal.console import console, show_result
 from . import options
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     require_installed("roofline")
     files = _files(arguments)
-    others = ("size",) if files is None else ("data", "net", "store", "limit")
-    if given := options.given(arguments, others):
-        kind = "folders, and this is a scenario" if files is None else "scenarios, and this is a folder"
-        raise WhyidleError(f"{given} {options.are(given)} of {kind}. Leave it out.")
+    if files is None:
+        options.refuse_given(arguments, ("size",), "folders, and this is a scenario")
+    else:
+        options.refuse_given(arguments, ("data", "net", "store", "limit"), "scenarios, and this is a folder")
     [device] = described([arguments.device])
     data, place, facts = _of_scenario(arguments) if files is None else _of_files(arguments, files)
     at = dict(zip(PLACE, (*place, not arguments.no_augment), strict=True))
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
             measure(told, data, Settings(arguments.batch_size), device["name"])
     [found] = rooflines({ROOFLINE: [told]})
     setting = {"what": arguments.what, "batch_size": arguments.batch_size, "rounds": arguments.rounds, **facts}
-    show_comparison(partial(roofline_document, found, setting), partial(roofline, found, setting), arguments.json)
+    show_result(partial(roofline_document, found, setting), partial(roofline, found, setting), arguments.json)
     return 0
 
 

@@ -25,7 +25,6 @@ from ..record.schema import STEP
 from ..report.export.scalars import Figures
 from ..results.recordings import RunResult
 from ..terminal import child
-from ..terminal.beside import Beside
 from ..terminal.console import console, json_text, show_document, shown_again
 from .options import add_full, number
 
@@ -151,7 +150,7 @@ def _record(
     stacks = StackOptions(0.0) if arguments.stacks == "off" else StackOptions()
     stacks = replace(stacks, source=not arguments.no_source, within=arguments.stacks == "auto")
     settings = environment(folder, os.environ, {"stacks": asdict(stacks)})
-    view = Beside(folder) if arguments.live and not arguments.no_live else None
+    view = child.Beside(folder) if arguments.live and not arguments.no_live else None
     around_stops = view.away if view else nullcontext
     with view or nullcontext(), CodeRevision(command) as revision, child.Signals(around_stops) as signals:
         if not (arguments.no_live or arguments.json):

@@ -23,10 +23,9 @@ from ..analyse.run.analysis import Analysis, analyse
 from ..analyse.run.facts import largest_samples
 from ..capture.bootstrap import RUN, environment
 from ..capture.limits import cpu_budget
-from ..devices.choose import choose
 from ..errors import RecordError, WhyidleError
 from ..interrupts import end_like_ctrl_c
-from ..matrix.experiment import described
+from ..matrix.experiment import check_profiles, described
 from ..record.run import new_folder, new_folder_for, open_run
 from ..record.secret import without_secrets
 from ..record.tuning import LoaderSettings
@@ -35,7 +34,7 @@ from ..report.contract.encode import Json
 from ..report.document import Document
 from ..report.documents.tuning import proof_document, tuning_document
 from ..report.words.code import command_line
-from ..terminal.console import console, show_document, shown_again, write_json
+from ..terminal.console import console, show_result, shown_again
 from ..terminal.progress import TuneProgress
 from ..tune.batch import Question, advise, cannot, child_probe
 from ..tune.patch import Patch, loader_made, patch_of, require_new, write_patch
@@ -62,7 +61,6 @@ OF_SCENARIOS = ("data", "device", "net", "pipelines", "limit", "no_augment", "se
 MODULE = "whyidle.scenarios.tuning"
 PARALLEL = ("workers", "threads", "prefetch", "dali-cpu", "dali-gpu")
 """Loaders that do more than one thing at a time, and so have something to tune."""
-NONE_GIVEN = "nothing to tune was given. Write `whyidle tune -- python train.py`, or name a scenario."
 INTERRUPTED = 130
 SHOWN_FILES = 5
 STRETCHES = ((80, 5.0), (40, 1.0))
@@ -172,13 +170,10 @@ class _Command:
 
     def _give(self, document: Document, told: Json, patch: Patch | None, more: str = "") -> None:
         """Show a result, unless its JSON goes there, and write its JSON and its patch where that is asked for."""
-        arguments, target = self._arguments, console()
-        if arguments.json != "-":
-            show_document(document, target, arguments.full)
-            if more:
-                target.print(more, soft_wrap=True, markup=False)
-        if arguments.json:
-            write_json(told, arguments.json)
+        arguments = self._arguments
+        show_result(lambda: document, lambda: told, arguments.json, arguments.full)
+        if more and arguments.json != "-":
+            console().print(more, soft_wrap=True, markup=False)
         if arguments.patch is not None:
             self.progress.say(write_patch(patch, arguments.patch))
 
@@ -395,14 +390,13 @@ def _job(arguments: argparse.Namespace) -> TuneJob:
 
     words: list[str] = arguments.what
     if not words:
-        raise WhyidleError(NONE_GIVEN)
+        raise WhyidleError("nothing to tune was given. Write `whyidle tune -- python train.py`, or name a scenario.")
     first = words[0]
     # One word alone is a scenario's name unless it is to be run. The parser does not tell whether `--` came before.
     runs = first not in NAMES and (os.sep in first or first.endswith(".py") or shutil.which(first) is not None)
     if len(words) == 1 and sys.argv[-2:] != ["--", first] and not runs:
         return _scenario_job(arguments, first)
-    if alien := options.given(arguments, OF_SCENARIOS):
-        raise WhyidleError(f"{alien} {options.are(alien)} of scenarios, and this is a command. Leave it out.")
+    options.refuse_given(arguments, OF_SCENARIOS, "scenarios, and this is a command")
     # Asked here, before a folder is made for it.
     if shutil.which(first) is None:
         raise WhyidleError(f"there is no program {first!r} to run.{script_hint(words)}")
@@ -426,12 +420,11 @@ def _scenario_job(arguments: argparse.Namespace, name: str) -> TuneJob:
 
     chosen = scenario(name)
     # Not before the scenario, which says it where there is no torch.
-    from whyidle.scenarios.scenario import DataRequest, step_times
+    from whyidle.scenarios.scenario import DataRequest
 
     [device] = described([arguments.device])
     [net] = chosen.nets_for(device["kind"], [arguments.net] if arguments.net else None)
-    if device["kind"] == "emulated":
-        step_times(choose(device["name"])).net(chosen.profile_net(net))
+    check_profiles(chosen, [device], net)
     for each in arguments.pipelines or ():
         if each not in PARALLEL:
             raise WhyidleError(

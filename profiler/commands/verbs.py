@@ -19,76 +19,61 @@ _HANDLED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGUSR1", "SIG
 class Verb:
     """What is said of a verb without its module."""
 
-    name: str
     help: str
     example: str
 
 
-VERBS = (
-    Verb(
-        "run",
+VERBS = {
+    "run": Verb(
         "Records a training command, unchanged, and says what it waited for.",
         "whyidle run -- python train.py --epochs 3",
     ),
-    Verb(
-        "attach",
+    "attach": Verb(
         "Observes a training that is already running and says what it waits for.",
         "whyidle attach 12345 --duration 60",
     ),
-    Verb(
-        "compare",
+    "compare": Verb(
         "Trains a scenario with each loader and batch size, and explains the table.\n"
         "Given two or more recorded runs, it compares those: one training at several batch sizes, for example.",
         "whyidle compare ssd --device emulated:v100 --batch-sizes 8,16 --data data/voc",
     ),
-    Verb(
-        "roofline",
+    "roofline": Verb(
         "Measures how many samples per second this machine could prepare.\n"
         "Each part of loading runs alone, on one core and on all, with a scenario's data, a folder of JPEG files, or "
         "the files that a recorded run read.",
         "whyidle roofline data/photos --size 224",
     ),
-    Verb(
-        "tune",
+    "tune": Verb(
         "Finds loader settings for a training and proves the gain by trial.",
         "whyidle tune --budget 90 -- python train.py",
     ),
-    Verb(
-        "report",
+    "report": Verb(
         "Shows what a recorded run waited for (no RUN: the newest).",
         "whyidle report runs/train-20260101-120000",
     ),
-    Verb(
-        "diff",
+    "diff": Verb(
         "Explains the difference in speed between two recorded runs.",
         "whyidle diff runs/before runs/after",
     ),
-    Verb(
-        "check",
+    "check": Verb(
         "Checks a recorded run against limits, for CI: exit code 0 if it keeps them all, else 1.",
         "whyidle check runs/ci --max-stall 10 --max-regression 5 --against runs/main",
     ),
-    Verb(
-        "live",
+    "live": Verb(
         "Shows a recording in progress (no RUN: the newest, and those that follow).",
         "whyidle live",
     ),
-    Verb(
-        "data",
+    "data": Verb(
         "Downloads or composes the data of a scenario, or checks data you have.",
         "whyidle data ssd --out data/voc --images 400",
     ),
-    Verb(
-        "scenarios",
-        "Lists scenarios and devices.",
-        "whyidle scenarios --json",
-    ),
-    Verb(
-        "doctor",
+    "scenarios": Verb("Lists scenarios and devices.", "whyidle scenarios --json"),
+    "doctor": Verb(
         "Says what can be measured on this machine, what cannot, and how to change that.",
         "whyidle doctor",
     ),
-)
+}
+"""In the order in which they are listed."""
 
 
 def module_of(name: str) -> Any:
@@ -99,8 +84,3 @@ def module_of(name: str) -> Any:
         return importlib.import_module(f".{name}", __package__)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def example_of(name: str) -> str:
-    """How a verb is used, for a message about how it was not."""
-    return next(verb.example for verb in VERBS if verb.name == name)

@@ -161,7 +161,7 @@ def plan(asked: Namespace, say: Callable[[str], None]) -> tuple[Matrix, list[Var
     sources = Sources(chosen, asked.data, asked.store, limit, say)
     nets = chosen.nets_for(devices[0]["kind"], asked.net)
     for net in asked.net or ():
-        _check_profiles(chosen, devices, net)
+        check_profiles(chosen, devices, net)
     named = {field: getattr(asked, option[2:].replace("-", "_")) for option, (field, _) in _OPTIONS.items()}
     named["devices"] = tuple(device["name"] for device in devices)
     named["pipelines"] = loaders(asked.pipelines, sources.data(nets[0]))
@@ -181,7 +181,7 @@ def plan(asked: Namespace, say: Callable[[str], None]) -> tuple[Matrix, list[Var
         raise WhyidleError(f"--first {min(strange)} is not among the loaders compared. Add it to --pipelines.")
     require_used(request, variants, experiment.name, chosen.name)
     for net in dict.fromkeys(each.net for each in variants):
-        _check_profiles(chosen, devices, net)
+        check_profiles(chosen, devices, net)
         sources.data(net)
     folder = free_folder(asked.out, chosen.name)
     stops = {name: _alike(getattr(each, name) for each in variants) for name in ("epochs", "iterations")}
@@ -297,7 +297,7 @@ def loaders(asked: Sequence[str] | None, data: ScenarioData) -> tuple[str, ...]:
     return tuple(n for n in NAMES if not unfit(n, data) and not (n == "dali-gpu" and unavailable(n)))
 
 
-def _check_profiles(chosen: Scenario, devices: Sequence[Mapping[str, Any]], net: str) -> None:
+def check_profiles(chosen: Scenario, devices: Sequence[Mapping[str, Any]], net: str) -> None:
     """Refuse an emulated device that does not know the net's step times."""
     from whyidle.scenarios.scenario import step_times
 

@@ -102,7 +102,9 @@ class TrialServer:
                 process.join(STOP_SECONDS)
             finally:
                 here.close()
-                _end_group(process.pid)
+                # What it may have left behind: loader workers of one that was killed.
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
         if sampler.error:
             notices = open_run(folder).info.get("notices", [])
             update_run(folder, {"notices": [*notices, sampler.error]})
@@ -157,12 +159,6 @@ def _stop(process: multiprocessing.process.BaseProcess) -> None:
     if process.is_alive():
         process.kill()
         process.join()
-
-
-def _end_group(group: int) -> None:
-    """End what a training that has ended left behind: loader workers of one that was killed."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
 
 
 def _outcome(folder: Path, code: int | None) -> TrialOutcome:

@@ -73,10 +73,10 @@ def show_in(output: str | None, document: Document, full: bool = True) -> None:
         show_document(document, Console(file=file, width=PLAIN_WIDTH, **LITERAL), full)
 
 
-def show_comparison(
+def show_result(
     document: Callable[[], Document], content: Callable[[], Content], json_file: str | None, full: bool = True
 ) -> None:
-    """Print what was compared, and write its JSON where that was asked for (`-`: instead)."""
+    """Print a result, and write its JSON where that was asked for (`-`: instead)."""
     if json_file != "-":
         show_document(document(), console(), full)
     if json_file:

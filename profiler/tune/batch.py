@@ -372,7 +372,7 @@ class Question:
 
 
 def advise(
-    bench: ScriptBench, probe: Try | None, question: Question, budget_s: float, say: Say = lambda _: None
+    bench: ScriptBench, probe: Try, question: Question, budget_s: float, say: Say = lambda _: None
 ) -> BatchAdvice:
     """Advise how large a batch should be.
 
@@ -382,18 +382,16 @@ def advise(
 
     Args:
         bench: a training; what it holds of a GPU's memory is missing for the children, so there end it before.
-        probe: tries a size in a new process; `None`: memory is not looked at, and only sizes up to the current one are
-            measured.
+        probe: tries a size in a new process.
         say: told in one line what is being done.
     """
-    until, own, ladder = bench.now() + budget_s, question.settings.batch_size or 1, Ladder(None)
-    if probe is not None:
-        ladder = climb(probe, own, LADDER_SHARE * budget_s, question.dataset_samples, question.most, bench.now, say)
+    until, own = bench.now() + budget_s, question.settings.batch_size or 1
+    ladder = climb(probe, own, LADDER_SHARE * budget_s, question.dataset_samples, question.most, bench.now, say)
     sizes = sizes_to_measure(own, max(own, ladder.b_max or own), question.settings.num_workers)
     sizes = [size for size in sizes if size not in ladder.failed]
     found = measure(bench, question.settings, sizes, until, say)
     rates = found.rates() if found.blocks else {}
-    notes = [*_notes_of_memory(question, None if probe is None else ladder)]
+    notes = [*_notes_of_memory(question, ladder)]
     waits, slowest = found.most_waiting()
     b_95 = None
     if found.ended:
@@ -424,10 +422,7 @@ def advise(
     )
 
 
-def _notes_of_memory(question: Question, ladder: Ladder | None) -> Iterator[str]:
-    if ladder is None:
-        yield "No size was tried for whether it fits into memory"
-        return
+def _notes_of_memory(question: Question, ladder: Ladder) -> Iterator[str]:
     if ladder.b_max is None:
         yield f"The largest size that fits is unknown: {ladder.bounded_by}"
     else:

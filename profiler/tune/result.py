@@ -178,7 +178,7 @@ class Tuning:
     batch: BatchAdvice | None = None
     """Batch sizes; `None`: not examined."""
     binding_constraint: str | None = None
-    """What sets the pace at the best settings: a value of `Binding`. `None`: not known."""
+    """What sets the pace at the best settings: a key of `BINDS`. `None`: not known."""
     not_tested: tuple[str, ...] = ()
     """What else could matter, and why it was not tried."""
     notes: tuple[str, ...] = ()

@@ -15,7 +15,6 @@ from math import exp, inf, log
 from statistics import fmean
 
 from ..analyse.predict.predict import TIE, Prediction
-from ..analyse.predict.replay import Binding
 from ..analyse.statistics import Estimate
 from ..record.tuning import DEFAULT_PREFETCH, Block, LoaderSettings
 from .result import SearchEnd, Trial, Tuning, WorkersCost, describe
@@ -450,7 +449,7 @@ class _Search:
             headroom=now.headroom,
             ended=ended,
             because=why or self._because(now, ended, best, gain),
-            binding_constraint=Binding.TRAINING if at_ceiling else self.predicted(best).binding,
+            binding_constraint="training" if at_ceiling else self.predicted(best).binding,
             not_tested=tuple(self._not_tested(ended, now)),
             noise=now.fit.seen_noise,
             wall_s=sum(entry.cost_s for entry in self.entries),

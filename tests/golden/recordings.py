@@ -172,7 +172,7 @@ CONFIGURED = _checked("configured", "run")
 
 HELPS = [
     Output("whyidle.help", ("--help",), as_text),
-    *(Output(f"{verb.name}.help", (verb.name, "--help"), as_text) for verb in VERBS),
+    *(Output(f"{verb}.help", (verb, "--help"), as_text) for verb in VERBS),
     Output("scenarios.txt", ("scenarios",), as_text),
     Output("scenarios.json", ("scenarios", "--json"), as_json),
     Output("version.txt", ("--version",), as_text),

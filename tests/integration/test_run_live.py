@@ -15,7 +15,7 @@ from support.runs import WHYIDLE
 from support.terminals import PROMPT, Terminal, printed, shell
 from support.tmux import THERE_IS, Tmux
 from whyidle.commands.main import main
-from whyidle.terminal import beside
+from whyidle.terminal import child
 
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
 """What a terminal is told for another screen, and to go back to its own."""
@@ -136,7 +136,7 @@ def test_inside_tmux_a_pane_shows_the_view_and_goes_when_the_program_has_ended(t
 def test_a_pane_that_cannot_be_opened_is_told_in_the_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(beside, "in_foreground", lambda: False)
+    monkeypatch.setattr(child, "in_foreground", lambda: False)
     monkeypatch.setenv("TMUX", f"{tmp_path}/none,1,0")
     tools = tmp_path / "bin"
     tools.mkdir()

@@ -15,7 +15,7 @@ import numpy as np
 
 from support.loader_clock import Simulation, Spec, Times, recorded
 from whyidle.analyse.predict.predict import Prediction
-from whyidle.analyse.predict.replay import Binding, Workload
+from whyidle.analyse.predict.replay import Workload
 from whyidle.record.tuning import Block, LoaderSettings
 from whyidle.tune.standing import SearchPlan
 from whyidle.tune.training import BenchEnded, TrialFailed
@@ -164,7 +164,7 @@ def predicts(spec: Spec) -> Callable[[Sequence[LoaderSettings]], list[Prediction
     def one(settings: LoaderSettings) -> Prediction:
         value = truth(spec, settings)
         stall = max(0.0, 1 - value / held_rate(spec))
-        return Prediction(settings, value, value * 0.85, value * 1.15, stall, Binding.WORKERS)
+        return Prediction(settings, value, value * 0.85, value * 1.15, stall, "workers")
 
     return lambda settings: [one(each) for each in settings]
 

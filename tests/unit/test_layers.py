@@ -131,7 +131,7 @@ def test_the_loop_detector_is_pure() -> None:
 
 
 def test_verbs_do_not_import_verbs() -> None:
-    verbs = {f"whyidle.commands.{verb.name}" for verb in VERBS}
+    verbs = {f"whyidle.commands.{verb}" for verb in VERBS}
     for module, path in modules():
         names = {name for name, _ in imports(module, path)}
         if layer(module) == "commands" and module != "whyidle.commands.main":

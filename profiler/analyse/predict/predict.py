@@ -112,7 +112,7 @@ class Prediction:
     """Share of the wall time, 0..1, in which the device (or the training on the processor) waits
     for data."""
     binding: str
-    """What binds it: see `Binding`."""
+    """What binds it: a key of `BINDS`."""
     infeasible: str | None = None
     """Why it cannot run here: what it would need, and what there is."""
 

@@ -120,31 +120,18 @@ class Workload:
         return self.cpu_ns + self.wait_ns + self.read_ns
 
 
-class Binding:
-    """What limits a training's rate; `BINDS` has each in words."""
-
-    TRAINING = "training"
-    WORKERS = "workers"
-    CPU = "cpu"
-    STORAGE = "storage"
-    ORDER = "order"
-    HANDOFF = "handoff"
-    SAMPLER = "sampler"
-    START = "start"
-    SERIAL = "serial"
-
-
 BINDS = {
-    Binding.TRAINING: "the training itself",
-    Binding.WORKERS: "still the workers",
-    Binding.CPU: "the CPUs",
-    Binding.STORAGE: "storage",
-    Binding.ORDER: "slow batches that hold back finished ones",
-    Binding.HANDOFF: "the hand-over of batches",
-    Binding.SAMPLER: "drawing indices in the training process",
-    Binding.START: "the beginnings of epochs",
-    Binding.SERIAL: "preparing batches in the training process",
+    "training": "the training itself",
+    "workers": "still the workers",
+    "cpu": "the CPUs",
+    "storage": "storage",
+    "order": "slow batches that hold back finished ones",
+    "handoff": "the hand-over of batches",
+    "sampler": "drawing indices in the training process",
+    "start": "the beginnings of epochs",
+    "serial": "preparing batches in the training process",
 }
+"""What limits a training's rate, and the same in words, within a sentence."""
 
 
 def draw(workload: Workload, sequences: int, length: int, rng: np.random.Generator) -> list[Workload]:
@@ -199,7 +186,7 @@ class Replay:
         self.stalls: list[float] = []
         """How long the device, or the training on the processor, waited for its data, in each
         step."""
-        self.lost = dict.fromkeys((Binding.CPU, Binding.STORAGE, Binding.ORDER, Binding.WORKERS, Binding.START), 0.0)
+        self.lost = dict.fromkeys(("cpu", "storage", "order", "workers", "start"), 0.0)
         """Time that the training waited for workers with less than a CPU each, or lacked CPUs
         itself; for workers whose reads slowed each other; while workers had nothing to do, as all
         that was on order were batches whose turn it was not yet; for workers at full speed; for the
@@ -261,18 +248,18 @@ class Replay:
 
     @property
     def binding(self) -> str:
-        """What limits the rate, as `Binding` has it: what most of the time beyond the training's
+        """What limits the rate, a key of `BINDS`: what most of the time beyond the training's
         own was lost to; while it waits, by what the workers are at."""
         load, lost, begins, least = self.workload, dict(self.lost), self._begins, LEAST_LOST * self.ends[-1]
-        if float(np.sum(self.stalls)) - lost[Binding.START] * (1 - begins) <= least:
-            return Binding.CPU if lost[Binding.CPU] > least else Binding.TRAINING
+        if float(np.sum(self.stalls)) - lost["start"] * (1 - begins) <= least:
+            return "cpu" if lost["cpu"] > least else "training"
         if not self.loader.num_workers:
-            return Binding.SERIAL if load.making_ns.mean() >= load.drawing_ns else Binding.SAMPLER
-        if lost[Binding.CPU] > CPUS_CONTENDED * (lost[Binding.CPU] + lost[Binding.WORKERS]):
+            return "serial" if load.making_ns.mean() >= load.drawing_ns else "sampler"
+        if lost["cpu"] > CPUS_CONTENDED * (lost["cpu"] + lost["workers"]):
             # Workers that slow each other leave no CPU to further ones.
-            lost[Binding.CPU] += lost.pop(Binding.WORKERS)
-        lost[Binding.START] *= begins
-        lost |= {Binding.HANDOFF: self.steps * load.handoff_ns, Binding.SAMPLER: self.steps * load.drawing_ns}
+            lost["cpu"] += lost.pop("workers")
+        lost["start"] *= begins
+        lost |= {"handoff": self.steps * load.handoff_ns, "sampler": self.steps * load.drawing_ns}
         return max(lost, key=lambda name: lost[name])
 
     # The training process
@@ -285,7 +272,7 @@ class Replay:
             begin = self.now
             self.stalls.append(max(0.0, begin - (asked if self._device is None else since)))
             if step + self._epoch == self._epoch_end:
-                self.lost[Binding.START] += self.stalls[-1]
+                self.lost["start"] += self.stalls[-1]
             yield self._works(self._host[step % len(self._host)], load.main_cpus)
             if self._device is None:
                 self.ends.append(self.now)
@@ -417,16 +404,16 @@ class Replay:
             clocks[CPU] += cpu_speed * passes
             clocks[MAIN] += main_speed * passes
             if demand:
-                self.lost[Binding.CPU] += passes * (1 - main_speed)
+                self.lost["cpu"] += passes * (1 - main_speed)
             elif self._main_due == inf and len(self.stalls) + self._epoch != self._epoch_end:
                 # It waits, and not for the first batch of an epoch.
                 lost = passes / workers
                 slow, slowed = lost * computing * (1 - cpu_speed), lost * reading * (1 - read_speed)
                 idle = lost * (workers - (len(waits) + reading + computing))
-                self.lost[Binding.CPU] += slow
-                self.lost[Binding.STORAGE] += slowed
-                self.lost[Binding.ORDER] += idle
-                self.lost[Binding.WORKERS] += lost * workers - slow - slowed - idle
+                self.lost["cpu"] += slow
+                self.lost["storage"] += slowed
+                self.lost["order"] += idle
+                self.lost["workers"] += lost * workers - slow - slowed - idle
             if part != MAIN:
                 next(self._workers[heappop(self._due[part])[1]])
             if goes_on:

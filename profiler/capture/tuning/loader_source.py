@@ -35,7 +35,7 @@ class CannotRebuild(WhyidleError):
 
 
 class LoaderSource:
-    """The batches of one clone. See `sources.BatchSource`."""
+    """The batches of one clone. See `switching.BatchSource`."""
 
     def __init__(self, loader: DataLoader[Any], indices: Iterator[Any] | None = None) -> None:
         """`indices`: what its batches are made of, where the dataset has a sampler; without an end."""

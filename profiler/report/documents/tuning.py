@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from math import isnan
 from typing import Any
 
-from ...analyse.predict.replay import Binding
 from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ...tune.patch import Patch
 from ...tune.prove import Proof
@@ -50,39 +49,39 @@ MOST_TRIALS = 8
 """Rows of the short version."""
 
 _BINDS = {
-    Binding.TRAINING: (
+    "training": (
         "The training itself. The loader keeps up, and no other loader would make it faster.",
         "`whyidle run` shows what a step spends its time on.",
     ),
-    Binding.WORKERS: (
+    "workers": (
         "The number of workers. They are always busy, and free CPUs are left for more of them.",
         "more workers than were tried, if memory allows.",
     ),
-    Binding.CPU: (
+    "cpu": (
         "The CPUs. All are in use, and more workers would share the same ones.",
         "samples that cost the CPU less (smaller images, transforms on the device, prepared data), or more CPUs.",
     ),
-    Binding.STORAGE: (
+    "storage": (
         "Storage. Reads slow each other down.",
         "fewer and larger files, a faster or nearer disk, or a data set that fits into memory.",
     ),
-    Binding.ORDER: (
+    "order": (
         "Straggler batches. Finished ones wait behind them, because batches are handed over in order.",
         "make these samples cheaper; in_order=False where the order does not matter; a larger prefetch_factor.",
     ),
-    Binding.HANDOFF: (
+    "handoff": (
         "Handing over batches. The training process spends its time taking them from the workers.",
         "fewer and larger tensors in a batch, smaller types (uint8 instead of float32), pin_memory=True.",
     ),
-    Binding.SAMPLER: (
+    "sampler": (
         "Drawing the indices of batches. The sampler works in the training process, however many workers there are.",
         "a sampler that computes its weights once, or index batches prepared beforehand.",
     ),
-    Binding.START: (
+    "start": (
         "The beginnings of epochs. Workers start anew, or have nothing ready yet.",
         "persistent_workers=True, unless it was tried; longer epochs.",
     ),
-    Binding.SERIAL: (
+    "serial": (
         "Preparing batches in the training process, which never prepares and trains at the same time.",
         "workers (num_workers=1 or more), unless they were tried, or cannot be used here; they pay off where a batch "
         "takes longer to prepare than to hand over.",

@@ -12,7 +12,7 @@ import pytest
 
 from support.loader_clock import MS, SPECS, Simulation, Spec, recorded
 from whyidle.analyse.predict.predict import predict
-from whyidle.analyse.predict.replay import MOST_OUTSTANDING, Binding, Replay, Workload
+from whyidle.analyse.predict.replay import MOST_OUTSTANDING, Replay, Workload
 from whyidle.record.tuning import LoaderSettings
 
 # The replay.
@@ -143,25 +143,25 @@ def test_predictions_do_not_depend_on_what_else_is_asked() -> None:
 @pytest.mark.parametrize(
     ("spec", "loader", "binds"),
     [
-        (SPECS["constant"], LoaderSettings(0), Binding.SERIAL),
-        (SPECS["constant"], LoaderSettings(1, 2), Binding.WORKERS),
-        (SPECS["constant"], LoaderSettings(8, 2), Binding.TRAINING),
-        (replace(SPECS["cpu_bound"], cpus=2), LoaderSettings(8, 2), Binding.CPU),
-        (replace(SPECS["cpu_bound"], cpus=3.5), LoaderSettings(3, 2), Binding.CPU),
-        (SPECS["throttled"], LoaderSettings(8, 2), Binding.STORAGE),
-        (SPECS["stragglers"], LoaderSettings(8, 1), Binding.ORDER),
-        (SPECS["large_payload"], LoaderSettings(8, 2), Binding.HANDOFF),
-        (replace(SPECS["constant"], batches_per_epoch=10, start_ns=60 * MS), LoaderSettings(8, 2), Binding.START),
-        (replace(SPECS["constant"], batches_per_epoch=5000), LoaderSettings(8, 2), Binding.TRAINING),
+        (SPECS["constant"], LoaderSettings(0), "serial"),
+        (SPECS["constant"], LoaderSettings(1, 2), "workers"),
+        (SPECS["constant"], LoaderSettings(8, 2), "training"),
+        (replace(SPECS["cpu_bound"], cpus=2), LoaderSettings(8, 2), "cpu"),
+        (replace(SPECS["cpu_bound"], cpus=3.5), LoaderSettings(3, 2), "cpu"),
+        (SPECS["throttled"], LoaderSettings(8, 2), "storage"),
+        (SPECS["stragglers"], LoaderSettings(8, 1), "order"),
+        (SPECS["large_payload"], LoaderSettings(8, 2), "handoff"),
+        (replace(SPECS["constant"], batches_per_epoch=10, start_ns=60 * MS), LoaderSettings(8, 2), "start"),
+        (replace(SPECS["constant"], batches_per_epoch=5000), LoaderSettings(8, 2), "training"),
         (
             replace(SPECS["constant"], batches_per_epoch=50_000, start_ns=1500 * MS),
             LoaderSettings(2, 2),
-            Binding.WORKERS,
+            "workers",
         ),
         (
             replace(SPECS["constant"], host_ns=2 * MS, device_ns=30 * MS, synchronous=False),
             LoaderSettings(4, 2),
-            Binding.TRAINING,
+            "training",
         ),
     ],
 )

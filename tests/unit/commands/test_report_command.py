@@ -215,4 +215,4 @@ def test_a_mistake_is_said_in_a_line(
 def test_whyidle_alone_lists_its_verbs_with_an_example_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     shown = capsys.readouterr().out
-    assert [verb.name for verb in VERBS if f"  {verb.name} " not in shown or verb.example not in shown] == []
+    assert [name for name, verb in VERBS.items() if f"  {name} " not in shown or verb.example not in shown] == []

@@ -13,7 +13,7 @@ import pytest
 from support.page_content import Element, parsed
 from support.rendered import rendered
 from support.tuned import ADVICE, BEST, FAILED, NOW, RESULT, SLOWER, trial
-from whyidle.analyse.predict.replay import Binding
+from whyidle.analyse.predict.replay import BINDS
 from whyidle.commands.main import main
 from whyidle.errors import RecordError
 from whyidle.record.tuning import LoaderSettings
@@ -124,7 +124,7 @@ def test_an_outcome_is_told_in_words_and_read_back_says_the_same(
     assert tune_json.read(stored(result)).patch == result.patch
 
 
-@pytest.mark.parametrize("binding", sorted(value for name, value in vars(Binding).items() if name.isupper()))
+@pytest.mark.parametrize("binding", sorted(BINDS))
 def test_what_sets_the_pace_is_said_in_sentences(binding: str) -> None:
     said = text(tuned(binding_constraint=binding, trials=(NOW, BEST), not_tested=())).split("What sets the pace then ")[
         1

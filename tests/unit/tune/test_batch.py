@@ -27,6 +27,10 @@ GB = 1 << 30
 OWN = LoaderSettings(2, 2, batch_size=32)
 
 
+def undecided(_size: int, _seconds: float) -> Probe:
+    return Probe(ProbeOutcome.LATE)
+
+
 @dataclass
 class Simulated:
     """A training whose steps take a known time."""
@@ -168,7 +172,7 @@ def test_four_to_six_sizes_hold_the_programs_own_and_the_largest(own: int, large
 def test_what_there_was_no_time_for_is_named() -> None:
     training = Simulated(affine(4e6, 50e3))
     question = Question(OWN, most=128)
-    found = advise(training, None, question, 4.0)
+    found = advise(training, undecided, question, 4.0)
     assert {32} < found.rates.keys()
     assert (found.b_max, max(found.rates)) == (None, 32)
     missed = {8, 16, 4} - found.rates.keys()
@@ -343,4 +347,4 @@ def test_out_of_time_is_not_out_of_memory() -> None:
 )
 def test_the_smallest_size_within_five_percent_of_the_best_is_advised(rates: dict[int, float], smallest: int) -> None:
     training = Simulated(lambda size: size * 1e9 / rates[size], noise=0.0)
-    assert advise(training, None, Question(OWN), 100.0).b_95 == smallest
+    assert advise(training, undecided, Question(OWN), 100.0).b_95 == smallest

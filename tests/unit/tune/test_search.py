@@ -27,7 +27,6 @@ from support.simulated_bench import (
     truth,
 )
 from whyidle.analyse.predict.predict import Prediction
-from whyidle.analyse.predict.replay import Binding
 from whyidle.record.tuning import Block, LoaderSettings
 from whyidle.tune.result import SearchEnd, Tuning, describe
 from whyidle.tune.search import MARGIN, Predict, SearchPhase, SearchProgress, search
@@ -107,7 +106,7 @@ def test_where_nothing_is_to_gain_it_says_so_and_stops(noise: float) -> None:
     bench = SimulatedBench(spec, 2, noise)
     tuned, _, _ = run(bench)
     assert (tuned.ended, set(bench.run)) == (SearchEnd.NOTHING_TO_GAIN, {spec.baseline})
-    assert (tuned.headroom < 0.03, tuned.binding_constraint) == (True, Binding.TRAINING)
+    assert (tuned.headroom < 0.03, tuned.binding_constraint) == (True, "training")
     assert any("at less cost" in note for note in tuned.not_tested)
 
 
@@ -331,7 +330,7 @@ def formula(
     """A replay that says what a formula does."""
 
     def one(each: LoaderSettings) -> Prediction:
-        return Prediction(each, rate(each), 0.9 * rate(each), 1.1 * rate(each), 0.2, Binding.WORKERS, refuse(each))
+        return Prediction(each, rate(each), 0.9 * rate(each), 1.1 * rate(each), 0.2, "workers", refuse(each))
 
     return lambda settings: [one(each) for each in settings]
 
