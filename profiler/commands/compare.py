@@ -18,7 +18,7 @@ from ..errors import WhyidleError
 from ..interrupts import end_like_ctrl_c
 from ..matrix import experiment
 from ..record.comparison import is_comparison
-from ..record.run import is_run, open_run
+from ..record.run import is_run
 from ..results.comparisons import ComparisonResult
 from ..terminal.console import console, show_comparison, shown_again
 from ..terminal.progress import MatrixProgress
@@ -141,7 +141,7 @@ def _recorded_runs(arguments: argparse.Namespace) -> int:
     """Group, judge and print them."""
     folders = _folders(arguments.what)
     options.require_folder(arguments.json)
-    cells = cells_of_runs([open_run(folder) for folder in folders])
+    cells = cells_of_runs(folders)
     compared = compare(cells)
     if arguments.plot and not compared.batch_verdicts:
         raise WhyidleError("--plot: no loader ran with two batch sizes, so there is nothing to draw. Leave it out.")

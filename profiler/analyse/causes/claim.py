@@ -18,7 +18,7 @@ from ..predict.predict import Advice, Prediction, VanishedWork
 from ..run.facts import Facts
 from ..run.loader_stats import BUSY
 from ..run.metrics import METRICS
-from ..speedup import SCATTER_SD, Z90, Speedup, scattered
+from ..statistics import SCATTER_SD, Z90, Speedup, scattered
 from ..where.selection import Lines
 from .finding import LEAST_GAIN, Evidence, Finding, Next, shown
 

@@ -33,8 +33,8 @@ from ...record.schema import NOT_MEASURED, StepFlag
 from ..attached.attached import is_attached
 from ..causes.diagnosis import LEAST_STEPS
 from ..cells.batch_size import alike_in_starts
-from ..cells.comparison import rate_of
 from ..intervals import Intervals, covered, intersect, subtract, union, union_of
+from ..ranks.figures import rate_of
 from ..ranks.figures import shares as shares_of
 from ..run.analysis import Analysis, analyse, condensed, lacking_of, parts_of
 from ..run.facts import Facts

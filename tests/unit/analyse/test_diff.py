@@ -25,8 +25,7 @@ from whyidle.analyse.diff.difference import Difference
 from whyidle.analyse.diff.lines import MOST_LINES, MovedLine
 from whyidle.analyse.diff.sides import Side, assumed_noise, scatter_of, side_of
 from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
-from whyidle.analyse.speedup import Speedup
-from whyidle.analyse.statistics import RUN_NOISE
+from whyidle.analyse.statistics import RUN_NOISE, Speedup
 from whyidle.errors import WhyidleError
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.reader import Records
