@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ...record.reader import Records
 from ...record.schema import EventKind
-from ..run.facts import Facts
+from ..run.facts import Facts, evaluation_facts
 from ..run.stall_breakdown import UNTOLD
 from ..shares import MOSTLY
 from ..where.own_loop import COMPUTING
@@ -25,7 +25,6 @@ from .claim import Claim, Piece, Rule
 from .finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, no_verdict, without_name
 from .pieces import counts, grown_ns, held_ns, pieces_of, waits_of
 from .wait import Wait
-from .windows import evaluation_facts
 
 LEAST_STEPS = 30
 """Steps after the warm-up that a verdict or a comparison needs: fewer support none, of a run, of ranks or of sizes."""

@@ -21,8 +21,7 @@ from support.planted_runs import until
 from support.planted_stacks import DECODING, FETCHING, FORWARD, MAIN, OPENING, WAITING, WORKER, look
 from support.rendered import rendered
 from whyidle.analyse.causes.finding import Finding, Next
-from whyidle.analyse.diff.difference import Difference
-from whyidle.analyse.diff.lines import MOST_LINES, MovedLine
+from whyidle.analyse.diff.difference import MOST_LINES, Difference, MovedLine
 from whyidle.analyse.diff.sides import Side, assumed_noise, scatter_of, side_of
 from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
 from whyidle.analyse.statistics import RUN_NOISE, Speedup
