@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from whyidle.analyse.causes import pieces, run, wait
-from whyidle.analyse.causes.table import CODES, ORDER
+from whyidle.analyse.causes.diagnosis import CODES, ORDER
 
 ROOT = Path(__file__).resolve().parents[1]
 CAUSES = ROOT / "docs" / "causes"

@@ -13,7 +13,7 @@ from pathlib import Path
 import cause_pages
 
 from whyidle.analyse.causes.claim import Piece
-from whyidle.analyse.causes.table import ORDER
+from whyidle.analyse.causes.diagnosis import ORDER
 from whyidle.analyse.run.metrics import METRICS
 from whyidle.commands.main import parser
 

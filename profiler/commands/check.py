@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 
 from msgspec import Meta, ValidationError, convert
 
-from ..analyse.causes.table import CODES, FAMILIES
+from ..analyse.causes.diagnosis import CODES, FAMILIES
 from ..analyse.diff.check import REGRESSION, SEVERITIES, Asked, LimitCheck, checks_of
 from ..analyse.diff.difference import EMULATED
 from ..analyse.diff.sides import analysed, folders_of

@@ -19,7 +19,7 @@ from ..interrupts import end_like_ctrl_c
 from ..matrix import experiment
 from ..record.comparison import is_comparison
 from ..record.files import plain
-from ..record.run import PAGES, is_run, open_run, refuse_recorded
+from ..record.run import PAGES, is_run, refuse_recorded
 from ..report.plot import PICTURES
 from ..results.comparisons import ComparisonResult
 from ..terminal.console import console, show_result, shown_again, write_file
@@ -140,7 +140,7 @@ def _recorded_runs(arguments: argparse.Namespace) -> int:
     """Group, judge and print them."""
     folders = _folders(arguments.what)
     options.require_folder(arguments.json)
-    cells = cells_of_runs([open_run(folder) for folder in folders])
+    cells = cells_of_runs(folders)
     compared = compare(cells)
     if arguments.plot and not compared.batch_verdicts:
         raise WhyidleError("--plot: no loader ran with two batch sizes, so there is nothing to draw. Leave it out.")

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from math import exp, log
 
 from ..analyse.causes.finding import Finding, Next
-from ..analyse.speedup import Speedup
-from ..analyse.statistics import Estimate
+from ..analyse.statistics import Estimate, Speedup
 from ..record.tuning import Block, LoaderSettings
 from .patch import Patch
 from .standing import Entry, SearchPlan, Standing

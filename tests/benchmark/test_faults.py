@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from support.fakes.driver import wait_for
-from whyidle.analyse.causes.table import CODES
+from whyidle.analyse.causes.diagnosis import CODES
 from whyidle.analyse.run.stall_breakdown import TERMS
 from whyidle.devices.conditions import Conditions
 from whyidle.errors import WhyidleError

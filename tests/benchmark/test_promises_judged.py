@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whyidle.analyse.causes.finding import Next
-from whyidle.analyse.speedup import Speedup
+from whyidle.analyse.statistics import Speedup
 from whyidle_bench.confusion import JudgedRun
 from whyidle_bench.promises import audit
 from whyidle_bench.promises.judge import PLANTED, Followed, Promise, Removed

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from whyidle.analyse.causes.diagnosis import CODES
 from whyidle.analyse.causes.finding import REMEDIES
-from whyidle.analyse.causes.table import CODES
 from whyidle_bench.__main__ import main
 from whyidle_bench.user_code import trials
 from whyidle_bench.user_code.cases import BROKEN, FIXED, HALVES, patched, read

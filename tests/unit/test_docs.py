@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 from mkdocs.exceptions import PluginError
 
 from support.page_content import Element, parsed
-from whyidle.analyse.causes.table import CODES
+from whyidle.analyse.causes.diagnosis import CODES
 from whyidle.analyse.run.metrics import METRICS
 
 ROOT = Path(__file__).parents[2]

@@ -1,7 +1,7 @@
 """From what was seen from outside to a verdict.
 
 The wait for data of the training, and of its validation, is judged by the rules of recorded runs, as a window of which
-no steps are known (`causes/windows.py`). Stacks say what the training's thread waited for. Whether the device idled
+no steps are known (`run/facts.py`). Stacks say what the training's thread waited for. Whether the device idled
 meanwhile they do not: where there is a GPU its utilisation bounds that, and where that is not known either the verdict
 says so and is less sure of itself.
 """
@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..causes.claim import of_validation
 from ..causes.diagnosis import cause_of_wait, waits_explained
 from ..causes.finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, no_verdict, without_name
-from ..causes.windows import of_validation, window_facts
-from ..run.facts import Facts
+from ..run.facts import Facts, window_facts
 from ..run.loader_stats import BUSY
 from ..run.window import or_none
 from ..shares import MOSTLY

@@ -18,7 +18,7 @@ from ..predict.predict import Advice, Prediction, VanishedWork
 from ..run.facts import Facts
 from ..run.loader_stats import BUSY
 from ..run.metrics import METRICS
-from ..speedup import SCATTER_SD, Z90, Speedup, scattered
+from ..statistics import SCATTER_SD, Z90, Speedup, scattered
 from ..where.selection import Lines
 from .finding import LEAST_GAIN, Evidence, Finding, Next, shown
 
@@ -324,3 +324,12 @@ def by_parts(facts: Facts, removed_ns: float, vanishing: Vanishing) -> Speedup:
 def gains(change: Next) -> bool:
     """Return whether a change is said to gain something, or nothing is said of it."""
     return change.speedup is None or change.speedup.value >= 1 + LEAST_GAIN
+
+
+def of_validation(found: Finding) -> str:
+    """Return the first change that ends a validation's wait, in words: to its loader, or to the machine."""
+    change = found.next[0].change
+    # No setting of a loader ends these.
+    if found.cause in ("input.foreign_load", "input.cpu_quota", "input.affinity"):
+        return change
+    return f"For the validation loader: {change[0].lower()}{change[1:]}"

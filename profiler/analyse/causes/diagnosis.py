@@ -1,4 +1,9 @@
-"""From facts to a verdict: the causes that explain idle time, ranked by what fixing them would gain."""
+"""From facts to a verdict: the causes that explain idle time, ranked by what fixing them would gain.
+
+For each piece of the time the first rule that holds explains it, so what is specific comes before what is general. All
+that lists causes (the diagnosis, what `check` can forbid, the pages of docs/causes, the benchmark of diagnosis) is held
+to the codes of these rules.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +13,18 @@ from dataclasses import replace
 
 from ...record.reader import Records
 from ...record.schema import EventKind
-from ..run.facts import Facts
+from ..run.facts import Facts, evaluation_facts
 from ..run.stall_breakdown import UNTOLD
 from ..shares import MOSTLY
 from ..where.own_loop import COMPUTING
-from .claim import Claim, Piece
+from . import host_and_device as host
+from . import input_batches as batches
+from . import input_supply as supply
+from . import run
+from .claim import Claim, Piece, Rule
 from .finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, no_verdict, without_name
-from .host_and_device import gil
-from .input_batches import PERSISTENT, handoff, memory, overkill
 from .pieces import counts, grown_ns, held_ns, pieces_of, waits_of
-from .run import before_growth, shares_seen, slowing, starting_up
-from .table import explained
 from .wait import Wait
-from .windows import evaluation_facts
 
 LEAST_STEPS = 30
 """Steps after the warm-up that a verdict or a comparison needs: fewer support none, of a run, of ranks or of sizes."""
@@ -31,6 +35,40 @@ MOST_UNRESOLVED = 0.05
 """Share of the steps that may lack the device's stamps: with more, idling cannot be told from computing."""
 LEAST_TOLD = 0.005
 """Share of the wall time below which a part has no line in the evidence of `none`."""
+
+_MADE_FOR_NOTHING = batches.memory, batches.wasted
+_BY_WHEN_IT_HAPPENS = (
+    *(batches.sampler, supply.serial, batches.worker_restart, supply.exclusive, batches.pipeline_fill),
+    *(supply.storage, batches.straggler),
+)
+_CONFINED = supply.quota, supply.affinity, supply.held_back, supply.worker_threads, supply.sharding
+_HANDED_OVER = batches.overkill, supply.delayed_by_others, supply.delayed, batches.handoff
+_CPUS = supply.mostly_reads, supply.foreign_load, supply.oversubscribed, supply.cpu_exhausted, supply.in_its_own_thread
+_HANDS = batches.uneven, supply.latency, supply.too_few_workers, supply.general, run.made_by_hand
+_COPIES = host.link, host.pageable, host.serial_copy, host.sync
+_COMPUTING = host.shape_churn, host.memory_pressure, host.contended, host.throttled, host.launch
+_LOOP = host.garbage, host.gil, host.main_process, host.step_gap
+_RUN = run.boundary, run.evaluated_by_hand, run.starting_up, run.slowing
+_RANKS = (
+    Rule("rank.straggler", (Piece.RANKS,), None, "The other ranks wait for one rank in their collectives."),
+    Rule(
+        "rank.exchange",
+        (Piece.RANKS,),
+        None,
+        "The ranks spend their time exchanging gradients: the interconnect is slow for so many bytes.",
+    ),
+)
+
+ORDER: tuple[Rule, ...] = (
+    *(_MADE_FOR_NOTHING + _BY_WHEN_IT_HAPPENS + _CONFINED + _HANDED_OVER + _CPUS + _HANDS),
+    *(_COPIES + _COMPUTING + _LOOP + _RUN + _RANKS),
+)
+"""A cause that is told in several ways has several rules."""
+
+CODES = tuple(dict.fromkeys(rule.code for rule in ORDER))
+FAMILIES = tuple(dict.fromkeys(code.split(".")[0] for code in CODES))
+LINES = {rule.code: rule.lines for rule in ORDER if rule.lines is not None}
+"""By code, how lines show the cause; without one no line is to blame."""
 
 _TELL_APART = Next(
     "Put `whyidle.watch(iterable)` around what the training iterates over, or "
@@ -46,27 +84,28 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
         validation = cause_of_wait(evaluation_facts(facts, evaluation))
     explains = (explained(piece, Claim(facts, ns, validation=validation)) for piece, ns in pieces.items())
     found = [*waits_explained(facts), *(each for each in explains if each is not None)]
-    if all(each.cause != memory.code for each in found) and (soon := memory(Claim(facts, 0.0))) is not None:
+    soon = batches.memory(Claim(facts, 0.0))
+    if soon is not None and all(each.cause != soon.cause for each in found):
         found.append(soon)
     # Where other Python threads hold the GIL, fetches wait for it too: symptoms are given to their cause.
     held = held_ns(facts)
-    both = gil(Claim(facts, pieces[Piece.GIL] + held)) if held > 0 else None
+    both = host.gil(Claim(facts, pieces[Piece.GIL] + held)) if held > 0 else None
     if both is not None:
-        symptoms = (both.cause, *(() if facts.made_in_training else (handoff.code, overkill.code)))
+        symptoms = (both.cause, *(() if facts.made_in_training else (batches.handoff.code, batches.overkill.code)))
         found = [both, *(each for each in found if each.cause not in symptoms)]
     found = [replace(each, next=_worth_saying(each.next)) for each in found if each.severity != "none"]
 
     def took_ns(found: Finding) -> float:
         # Shares are of the window, but for that of what lies before it.
-        if found.cause == starting_up.code and facts.startup is not None:
+        if found.cause == run.starting_up.code and facts.startup is not None:
             return found.share * facts.startup.run_ns
         return (found.gain / (1 + found.gain) if found.gain != float("inf") else 1.0) * facts.parts.wall_ns
 
     found.sort(key=took_ns, reverse=True)
-    kin, codes = before_growth(facts), [each.cause or "" for each in found]
+    kin, codes = run.before_growth(facts), [each.cause or "" for each in found]
     same = next((at for at, code in enumerate(codes) if kin and code.startswith(kin)), 0)
-    if slowing.code in codes[:same]:
-        found.insert(same, found.pop(codes.index(slowing.code)))
+    if run.slowing.code in codes[:same]:
+        found.insert(same, found.pop(codes.index(run.slowing.code)))
     if found and not facts.told_apart and facts.own_loop is None:
         found[0] = replace(found[0], next=(*found[0].next, _TELL_APART))
     return tuple(found)
@@ -114,12 +153,22 @@ def waits_explained(facts: Facts) -> list[Finding]:
     return list(told.values())
 
 
+def explained(piece: Piece, claim: Claim) -> Finding | None:
+    """Return what the first rule says of a piece that may claim it and holds; `None` where none
+    does, or the claim is empty."""
+    if claim.ns <= 0:
+        return None
+    claim = replace(claim, piece=piece)
+    asked = (rule(claim) for rule in ORDER if piece in rule.claims)
+    return next((found for found in asked if found is not None), None)
+
+
 def _worth_saying(changes: Sequence[Next]) -> tuple[Next, ...]:
     """Leave out what would gain next to nothing, unless that is all there is. What is to be tried
     may gain its best, and fewer workers spare memory; workers that live on cost nothing."""
 
     def most(change: Next) -> float:
-        if change.speedup is None or change.settings == PERSISTENT:
+        if change.speedup is None or change.settings == batches.PERSISTENT:
             return math.inf
         return change.speedup.high if change.speedup.to_try or change.kind == "fewer_workers" else change.speedup.value
 
@@ -150,7 +199,7 @@ def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -
     computing = shares.get("compute", 0.0) if loop is None else facts.untold_share * loop.shares[COMPUTING].value
     unnamed = 1 - computing - sum(each.share for each in findings)
     if unnamed > MOST_UNNAMED:
-        evidence, changes = (_divided(facts), ()) if loop is None else (shares_seen(loop), (_TELL_APART,))
+        evidence, changes = (_divided(facts), ()) if loop is None else (run.shares_seen(loop), (_TELL_APART,))
         return without_name(unnamed, facts.unnamed, evidence, changes)
     if loop is None:
         return _nothing(facts)

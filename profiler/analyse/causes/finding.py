@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..run.metrics import METRICS
-from ..speedup import Speedup
+from ..statistics import Speedup
 from ..where.places import Where
 from ..where.stages import Stages
 

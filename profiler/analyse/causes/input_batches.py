@@ -11,7 +11,7 @@ from ..run.facts import Facts
 from ..run.loader_stats import BUSY, HandedOver
 from ..run.window import measured_or
 from ..shares import MOSTLY
-from ..speedup import Speedup
+from ..statistics import Speedup
 from ..where import selection
 from ..where.remedies import MAKING
 from ..where.selection import NOT_MENDED, PREPARING, Lines

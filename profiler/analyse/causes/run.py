@@ -16,12 +16,11 @@ from ..where import selection
 from ..where.own_loop import EVALUATING, MAKING, OwnLoop
 from ..where.remedies import STARTING
 from ..where.selection import WORTH_A_LINE, Lines, grows_most
-from .claim import Claim, Piece, cause
+from .claim import Claim, Piece, cause, of_validation
 from .finding import Evidence, Next
 from .input_batches import KEEP_WORKERS, PERSISTENCE, PERSISTENT
 from .input_supply import serial
 from .pieces import own_ns, restarts
-from .windows import of_validation
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
 from ...errors import WhyidleError
 from ...record.comparison import CellRecord, read_comparison
-from ...record.run import Run, is_run, open_run
-from ..attached.attached import is_attached
+from ...record.run import is_run, open_run
 from ..causes.diagnosis import LEAST_STEPS
 from ..causes.finding import Finding
+from ..diff.settings import FORK, SPAWN, what_was_set, where_it_ran
+from ..diff.sides import analysed
 from ..ranks import figures as ranks_figures
+from ..ranks.figures import rate_of
 from ..run.analysis import Analysis, analyse, lacking_of
 from ..run.facts import Facts
 from ..run.window import measured_or
@@ -45,11 +46,6 @@ T = TypeVar("T")
 """A cell, or a result about one, which it has as `cell`."""
 
 
-def rate_of(analysis: Analysis) -> float | None:
-    """Give the samples/s of a run, of all its ranks together; `None` where no step was recorded."""
-    return None if analysis.job is None else analysis.job.samples_per_s
-
-
 @dataclass(frozen=True)
 class RunRow:
     """One run of a cell."""
@@ -71,7 +67,7 @@ class RunRow:
         """Give a registered figure of the run, over all its ranks; `None` where not measured."""
         if self.analysis is None:
             return None
-        return rate_of(self.analysis) if name == "samples_per_s" else ranks_figures.figure(self.analysis, name)
+        return ranks_figures.figure(self.analysis, name) if name != "samples_per_s" else rate_of(self.analysis)
 
 
 @dataclass(frozen=True)
@@ -335,8 +331,28 @@ def too_little(cell: Cell, seconds: float | None = None) -> str | None:
 
 # Recorded runs of somebody's own training as cells.
 
+LOADER_WORDS: Mapping[str, Callable[[Any], str | None]] = {
+    "ranks": lambda ranks: f"{ranks} rank{'s' * (ranks != 1)}",
+    "num_workers": lambda workers: f"{workers or 'no'} worker{'s' * (workers != 1)}",
+    "prefetch_factor": "prefetch {}".format,
+    "pin_memory": {True: "pinned memory", False: "memory not pinned"}.get,
+    "persistent_workers": {True: "persistent workers", False: "workers anew each epoch"}.get,
+    "in_order": {True: "in order", False: "out of order"}.get,
+    "start method of workers": {FORK: "forked workers", SPAWN: "spawned workers"}.get,
+}
+"""How the name of a recorded loader says what it is set to, by the name that the setting has in a difference."""
+SURROUNDINGS = {
+    "the program": "program",
+    "the device": "device",
+    "the machine": "host",
+    "the CPUs the job may use": "CPUs it may use",
+    "the version of torch": "torch",
+    "the version of Python": "Python",
+}
+"""What else may differ between recorded runs → its name in a difference."""
 
-def cells_of_runs(runs: Sequence[Run]) -> list[Cell]:
+
+def cells_of_runs(folders: Sequence[Path]) -> list[Cell]:
     """Make cells of recorded runs: loaders in the order they were named, each from its smallest batch on.
 
     A changed number of workers must not be taken for the batch's doing: runs whose loader is set differently are
@@ -346,88 +362,51 @@ def cells_of_runs(runs: Sequence[Run]) -> list[Cell]:
         WhyidleError: a run has no batch size to compare it by.
         RecordError: a record file cannot be read.
     """
-    recorded = [(run, *_recorded(run)) for run in runs]
-    known = [{at[number] for *_, at in recorded} - {None} for number in range(len(recorded[0][-1]))]
-    cells: dict[str, dict[int, list[tuple[Run, Analysis]]]] = {}
-    for run, analysis, facts, at in recorded:
-        words = [(run.info.get("trial") or {}).get("pipeline")]
+    recorded = []
+    for folder in folders:
+        analysis = analysed(folder)
+        if analysis.facts is None:
+            raise WhyidleError(f"{folder} holds no training step, so there is nothing to compare. Leave it out.")
+        if (batch := analysis.facts.batch_size) is None:
+            raise WhyidleError(
+                f"{folder}: the number of samples per batch was not seen, so it has no time per sample. Watch its "
+                "loader (`whyidle.watch`), or leave it out."
+            )
+        values = what_was_set(analysis)
+        at = [None if values[name][0] is None else word(values[name][0]) for name, word in LOADER_WORDS.items()]
+        recorded.append((folder, analysis, batch, at))
+    known = [set(words) - {None} for words in zip(*(at for *_, at in recorded), strict=True)]
+    cells: dict[str, dict[int, list[tuple[Path, Analysis]]]] = {}
+    for folder, analysis, batch, at in recorded:
+        words = [(analysis.info.get("trial") or {}).get("pipeline")]
         words += [word for word, several in zip(at, known, strict=True) if len(several) > 1]
         loader = ", ".join(filter(None, words)) or NAME
-        cells.setdefault(loader, {}).setdefault(facts.batch_size or 0, []).append((run, analysis))
+        cells.setdefault(loader, {}).setdefault(batch, []).append((folder, analysis))
     made = []
     for loader, sizes in cells.items():
         # Runs are of rounds where the loader's batch sizes were run in turn.
-        begun = [((r.info.get("clock") or {}).get("time_ns"), size, r) for size, of in sizes.items() for r, _ in of]
+        begun = [((a.info.get("clock") or {}).get("time_ns"), size, f) for size, of in sizes.items() for f, a in of]
         rounds: dict[Path, int] | None = None if any(at is None for at, *_ in begun) else {}
         done = dict.fromkeys(sizes, 0)
-        for _, size, run in sorted(begun, key=lambda each: (int(each[0] or 0), each[1])):
-            rounds = None if rounds is None or done[size] > min(done.values()) else rounds | {run.folder: done[size]}
+        for _, size, folder in sorted(begun, key=lambda each: (int(each[0] or 0), each[1])):
+            rounds = None if rounds is None or done[size] > min(done.values()) else rounds | {folder: done[size]}
             done[size] += 1
         for size, of in sorted(sizes.items()):
-            rows = tuple(RunRow(str(run.folder), (rounds or {}).get(run.folder), analysis) for run, analysis in of)
+            rows = tuple(RunRow(str(folder), (rounds or {}).get(folder), analysis) for folder, analysis in of)
             made.append(Cell(loader, size, "ok", None, rows))
     return made
 
 
-def _recorded(run: Run) -> tuple[Analysis, Facts, list[str | None]]:
-    """Analyse a run: (its analysis, its facts, what its loader is set to, in words; `None` where that was not
-    recorded)."""
-    if is_attached(run):
-        raise WhyidleError(
-            f"{run.folder} was recorded from outside, which tells neither batch sizes nor samples. Record the training "
-            "with `whyidle run -- python train.py …` instead."
-        )
-    analysis = analyse(run)
-    facts, ranks = analysis.facts, max(1, len(analysis.ranks))
-    if facts is None:
-        raise WhyidleError(f"{run.folder} holds no training step, so there is nothing to compare. Leave it out.")
-    if facts.batch_size is None:
-        raise WhyidleError(
-            f"{run.folder}: the number of samples per batch was not seen, so it has no time per sample. Watch its "
-            "loader (`whyidle.watch`), or leave it out."
-        )
-    workers = facts.set_workers
-    switches: tuple[tuple[bool | None, str, str], ...] = (
-        (facts.pin_memory, "pinned memory", "memory not pinned"),
-        (facts.persistent_workers if workers else None, "persistent workers", "workers anew each epoch"),
-        (facts.out_of_order, "out of order", "in order"),
-        (facts.starts_python, "spawned workers", "forked workers"),
-    )
-    settings = [
-        f"{ranks} rank{'s' * (ranks != 1)}",
-        None if workers is None else f"{workers or 'no'} worker{'s' * (workers != 1)}",
-        None if facts.set_prefetch is None else f"prefetch {facts.set_prefetch}",
-        *(None if on is None else yes if on else no for on, yes, no in switches),
-    ]
-    return analysis, facts, settings
-
-
 def differences(cells: Sequence[Cell]) -> list[str]:
     """Say what else than batch size and loader differs between recorded runs, or may, a sentence each."""
-
-    def program(command: Any) -> str | None:
-        """Name the script or module of a command, without its arguments; `None` where there is no command."""
-        if not isinstance(command, list) or not command:
-            return None
-        words = [str(word) for word in command]
-        modules = [after for flag, after in pairwise(words) if flag == "-m"]
-        return ([word for word in words if word.endswith(".py")] or modules or words)[0]
-
     runs = [pair for cell in cells for pair in cell.counted]
-    infos = [analysis.info for _, analysis in runs]
-    budgets = [a.facts.sampled.cpu_budget if a.facts is not None else None for _, a in runs]
-    facts: dict[str, Iterable[Any]] = {
-        "the program": (program(info.get("command")) for info in infos),
-        "the device": ((info.get("device") or {}).get("title") for info in infos),
-        "the machine": (row.host for row, _ in runs),
-        "the CPUs the job may use": (
-            f"{budget:g}" if budget is not None and budget == budget else None for budget in budgets
-        ),
-        "the version of torch": (info.get("torch") for info in infos),
-        "the version of Python": (info.get("python") for info in infos),
-    }
-    found = {what: list(dict.fromkeys(str(v) for v in values if v is not None)) for what, values in facts.items()}
-    said = [f"{what} ({', '.join(values)})" for what, values in found.items() if len(values) > 1]
+    every = [what_was_set(analysis) | where_it_ran(analysis) for _, analysis in runs]
+    said = []
+    for what, name in SURROUNDINGS.items():
+        values = (value for each in every if (value := each[name][0]) is not None)
+        words = dict.fromkeys(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
+        if len(words) > 1:
+            said.append(f"{what} ({', '.join(words)})")
     notices = [f"These runs differ in more than the batch size: {'; '.join(said)}."] if said else []
     if any(len(analysis.ranks) > 1 for _, analysis in runs):
         notices.append(

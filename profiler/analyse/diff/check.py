@@ -18,7 +18,6 @@ from typing import Any
 from ...errors import WhyidleError
 from ...record.files import plain
 from ..causes.diagnosis import LEAST_STEPS
-from ..cells.comparison import rate_of
 from ..ranks import figures as ranks_figures
 from ..run.analysis import Analysis, lacking_of
 from ..run.metrics import METRICS
@@ -198,7 +197,7 @@ def _of_job(metric: str) -> tuple[str, str, Read]:
 
 
 def _rate(analysis: Analysis) -> float | None:
-    return rate_of(analysis) if analysis.facts is not None and analysis.facts.samples_known else None
+    return ranks_figures.rate_of(analysis) if analysis.facts is not None and analysis.facts.samples_known else None
 
 
 LIMITS: Mapping[str, tuple[str, str, Read]] = {

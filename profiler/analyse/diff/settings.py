@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import count, pairwise
 from pathlib import PurePath
 from typing import Any
 
 from ...record.code import CODE, Code
+from ..run.analysis import Analysis
 from ..run.stall_breakdown import PARTS
 from ..run.window import or_none
-from .sides import Measured, Side
+from .sides import Side
 
 THREADS = "threads of torch"
 WORD = "word "
 """Stands before the name of an option of the command, in a setting's name."""
 NOT_GIVEN = "not given"
+FORK, SPAWN = "fork", "spawn or forkserver"
 VARIES = "varies"
 """Instead of a value, where the runs of one side do not agree."""
 
@@ -62,9 +64,9 @@ def settings_of(a: Side, b: Side) -> tuple[Setting, ...]:
     """Read the settings known on either side, changed or not; words of the command last."""
     # Threads of torch compute the training's steps only where the processor does.
     computes = {run.facts.device_kind for side in (a, b) for run in side.runs} == {"cpu"}
-    found = _known(a, b, partial(_set, threads_compute=computes))
+    found = _known(a, b, partial(what_was_set, threads_compute=computes))
     # Words of the command that differ, options with their values: what they mean is not known here.
-    commands = _command(a.typical), _command(b.typical)
+    commands = _command(a.info), _command(b.info)
     if commands[0] is not None and commands[1] is not None:
         of_a, of_b = commands[0][1], commands[1][1]
         named = [name for name in dict.fromkeys((*of_a, *of_b)) if of_a.get(name) != of_b.get(name)]
@@ -74,7 +76,7 @@ def settings_of(a: Side, b: Side) -> tuple[Setting, ...]:
 
 def environment_of(a: Side, b: Side) -> tuple[Setting, ...]:
     """Read what is known of where either side ran, changed or not."""
-    return tuple(_known(a, b, _around))
+    return tuple(_known(a, b, where_it_ran))
 
 
 def other_trainings(settings: Sequence[Setting]) -> list[Setting]:
@@ -86,9 +88,9 @@ _Rows = dict[str, tuple[Any, tuple[str, ...]]]
 """Name → (value, `None` where it was not recorded; parts of the time that a change of it can move)."""
 
 
-def _known(a: Side, b: Side, read: Callable[[Measured], _Rows]) -> list[Setting]:
+def _known(a: Side, b: Side, read: Callable[[Analysis], _Rows]) -> list[Setting]:
     """Compare what the runs of each side that recorded it agree on."""
-    of_sides = [[read(run) for run in side.runs] for side in (a, b)]
+    of_sides = [[read(run.analysis) for run in side.runs] for side in (a, b)]
     found = []
     for name, (_, explains) in of_sides[0][0].items():
         values: list[Value] = []
@@ -100,15 +102,16 @@ def _known(a: Side, b: Side, read: Callable[[Measured], _Rows]) -> list[Setting]
     return found
 
 
-def _set(run: Measured, threads_compute: bool) -> _Rows:
-    """Read what was set for a run. `threads_compute`: threads of torch compute its steps."""
+def what_was_set(run: Analysis, threads_compute: bool = False) -> _Rows:
+    """Read what was set for a run that has steps. `threads_compute`: threads of torch compute them."""
     facts, (trial, dataset, versions) = run.facts, _tables(run, "trial", "dataset", "environment")
-    of_trial, command, workers, planted = trial.get, _command(run), facts.set_workers, trial.get("planted")
+    assert facts is not None
+    of_trial, command, workers, planted = trial.get, _command(run.info), facts.set_workers, trial.get("planted")
     # Only loaders with workers have these.
     prefetch, persist, starts_python = (
         (None, None, None) if workers == 0 else (facts.set_prefetch, facts.persistent_workers, facts.starts_python)
     )
-    ways = {None: None, True: "spawn or forkserver", False: "fork"}
+    ways = {None: None, True: SPAWN, False: FORK}
     memory = {None: None, True: "page-locked", False: "pageable"}
     threads = of_trial("threads")
     return {
@@ -132,7 +135,7 @@ def _set(run: Measured, threads_compute: bool) -> _Rows:
         "batch_size": (facts.batch_size, PARTS),
         "copies from": (memory[facts.pinned], ("copy", "sync", "host")),
         "copies ahead": (None if facts.pinned is None else facts.copied_ahead, ("copy", "host")),
-        "ranks": (run.ranks, PARTS),
+        "ranks": (max(1, len(run.ranks)), PARTS),
         "interconnect": (of_trial("interconnect"), ("compute", "host")),
         THREADS: (
             versions.get("threads") if threads is None else threads,
@@ -142,9 +145,10 @@ def _set(run: Measured, threads_compute: bool) -> _Rows:
     }
 
 
-def _around(run: Measured) -> _Rows:
-    """Read where a run ran."""
+def where_it_ran(run: Analysis) -> _Rows:
+    """Read where a run that has steps ran."""
     facts, info, code = run.facts, run.info, Code.of(run.info)
+    assert facts is not None
     device, host, versions = _tables(run, "device", "host", "environment")
     return {
         "device": (device.get("title"), ("compute", "copy", "sync", "host")),
@@ -166,22 +170,23 @@ def _around(run: Measured) -> _Rows:
     }
 
 
-def _tables(run: Measured, *names: str) -> Iterator[dict[str, Any]]:
+def _tables(run: Analysis, *names: str) -> Iterator[dict[str, Any]]:
     """Yield tables of run.json; empty ones where it has none of that name."""
     return (found if isinstance(found := run.info.get(name), dict) else {} for name in names)
 
 
-def _command(run: Measured) -> tuple[str | None, dict[str, str]] | None:
+def _command(info: Mapping[str, Any]) -> tuple[str, dict[str, str]] | None:
     """Split a command into the script or module that it runs, and the words after it: `--option value` under the
     option's name, others by their place. `None` for scenarios, which are told apart by their names."""
-    words = run.info.get("command")
-    if run.info.get("trial") or not isinstance(words, list):
+    words = info.get("command")
+    if info.get("trial") or not isinstance(words, list) or not words:
         return None
     left = [str(word) for word in words]
-    scripts = [PurePath(word).name for word in left if word.endswith(".py")]
-    modules = [left[n + 1] for n, word in enumerate(left[:-1]) if word == "-m"]
-    program = next(iter((*scripts, *modules)), None)
-    del left[: next((n for n, word in enumerate(left) if PurePath(word).name == program), 0) + 1]
+    names = [PurePath(word).name for word in left]
+    scripts = [name for name in names if name.endswith(".py")]
+    modules = [after for flag, after in pairwise(names) if flag == "-m"]
+    program = (*scripts, *modules, *names)[0]
+    del left[: names.index(program) + 1]
     found: dict[str, str] = {}
     places = count(1)
     while left:

@@ -33,8 +33,8 @@ from ...record.schema import NOT_MEASURED, StepFlag
 from ..attached.attached import is_attached
 from ..causes.diagnosis import LEAST_STEPS
 from ..cells.batch_size import alike_in_starts
-from ..cells.comparison import rate_of
 from ..intervals import Intervals, covered, intersect, subtract, union, union_of
+from ..ranks.figures import rate_of
 from ..ranks.figures import shares as shares_of
 from ..run.analysis import Analysis, analyse, condensed, lacking_of, parts_of
 from ..run.facts import Facts
@@ -306,14 +306,6 @@ class Changed:
 
 
 @dataclass(frozen=True)
-class Faster(Estimate):
-    """How many times as fast B is as A."""
-
-    significant: bool
-    """Whether one side is surely faster."""
-
-
-@dataclass(frozen=True)
 class Times:
     """Time per sample, or step, of two sides."""
 
@@ -321,16 +313,15 @@ class Times:
     """`sample`, or `step` where samples are not known."""
     terms: Mapping[str, Changed]
     """By part, where all runs know it, and `total`."""
-    speedup: Faster
+    speedup: Estimate
+    """How many times as fast B is as A."""
+    significant: bool
+    """Whether one side is surely faster."""
     starts_weighed: bool
     """Whether beginnings of epochs were weighed, since the runs show different shares of them."""
     enough: bool
     """Whether every run has steps enough to support a claim. The intervals are of runs that settled: those of a few
     steps differ by more."""
-
-    @property
-    def significant(self) -> bool:
-        return self.speedup.significant
 
 
 @dataclass(frozen=True)
@@ -369,7 +360,7 @@ def times_of(a: Side, b: Side, noise: float | None = None) -> Times:
     ratio = log(whole_a / whole_b)
     faster = Estimate.around(ratio, sqrt(var_a / mean_a**2 + var_b / mean_b**2) * students_t(freedom)).exp()
     significant = enough and (faster.low > 1 or faster.high < 1)
-    return Times(unit, terms, Faster(faster.value, faster.low, faster.high, significant), weighed, enough)
+    return Times(unit, terms, faster, significant, weighed, enough)
 
 
 def assumed_noise(run: Measured) -> float:

@@ -1,7 +1,6 @@
 """Figures of a job: each put together from those of its ranks. A single training process is a job of one rank.
 
-Reports, limits and exports all ask here, so that a figure of a job is the same wherever it is told. Throughput is told
-by `cells.comparison.rate_of`.
+Reports, limits and exports all ask here, so that a figure of a job is the same wherever it is told.
 """
 
 from __future__ import annotations
@@ -81,6 +80,11 @@ def shares(analysis: Analysis) -> Mapping[str, float]:
     known = [part for part in PARTS if ranks and all(part in rank for rank in ranks)]
     found = {part: fmean(rank[part] for rank in ranks) for part in known}
     return found | {UNTOLD: 1 - sum(found.values())} if any(UNTOLD in rank for rank in ranks) else found
+
+
+def rate_of(analysis: Analysis) -> float | None:
+    """Give the samples/s of a run, of all its ranks together; `None` where no step was recorded."""
+    return None if analysis.job is None else analysis.job.samples_per_s
 
 
 def figure(analysis: Analysis, name: str) -> float | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ...record.reader import Records
 from ...record.run import Run, Writer
 from ...record.schema import NOT_MEASURED, EventKind, LoaderFlag, PauseKind, StepFlag
 from ...record.stacks import read_names
+from ..intervals import EMPTY
 from ..predict.predict import Advice
 from ..shares import MOSTLY
 from ..where.looks import ProcessLooks
@@ -33,6 +34,8 @@ from .startup import Startup, startup_of
 from .trends import Trend, trends_of
 from .window import Window, elements_of, flagged, last_told, lasting, loader_flag, or_nan, or_zero, per_step, under_way
 
+Known = TypeVar("Known")
+"""Figures of one kind."""
 MOST_TIMES = 100
 """Computation over that of others with as much work, from which those that do not learn are no steps."""
 MOST_TIMES_AT_ALL = 1000
@@ -397,3 +400,62 @@ def largest_samples(facts: Facts | None) -> tuple[int, ...] | None:
     if not len(each) or each.max() <= VARY * np.median(each):
         return None
     return tuple(sample.index for sample in facts.loader.slowest if sample.index is not None)
+
+
+# Windows of which no steps are known, a validation outside the steps and a training seen from outside, are judged by
+# the rules of the wait for data, as the training itself is. The clock is that of the thread that waits; all of the
+# window is one step, with one batch of one sample, so no time of a step, batch or sample is told.
+
+
+def unknown(kind: type[Known], **known: Any) -> Known:
+    """Return such figures, of which all that is not given, or `None`, and has no default is not measured."""
+    needed = (each for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING)  # type: ignore[arg-type]
+    unmeasured = {each.name: None if "None" in str(each.type) else math.nan for each in needed}
+    return kind(**unmeasured | {name: value for name, value in known.items() if value is not None})
+
+
+def window_facts(wall_ns: float, waits: dict[str, Any], loader: dict[str, Any], **facts: Any) -> Facts:
+    """Return the facts of such a window.
+
+    `waits`: pieces of the wait for data, ns, and figures of epochs, as `Waits` has them; `loader`, `facts`: the fields
+    of `LoaderStats` and `Facts` that are known. `work_ms_per_batch` is the time of all its making.
+    """
+    pieces = dict.fromkeys((each.name for each in fields(exposed_data_wait.Waits) if each.name.endswith("_ns")), 0)
+    pieces |= {name: round(of) for name, of in waits.items() if name.endswith("_ns")}
+    waited, wall = sum(pieces.values()), max(1, round(wall_ns))
+    of_epochs = {"told": 1.0, "epochs": 1, "shape": exposed_data_wait.Shape(exposed_data_wait.Spread.NOWHERE)} | waits
+    divided: dict[str, Any] = {each.name: 0 for each in fields(Partition) if each.compare}
+    divided |= {"gaps_ns": EMPTY, "when": dict.fromkeys(PARTS, EMPTY)}
+    divided |= {"wall_ns": wall, "input_ns": min(wall, waited), "compute_ns": max(0, wall - waited), "fetch_ns": waited}
+    given = {"workers": 0, "slowest": (), "transforms": (), "make_ms_per_sample": loader.get("work_ms_per_batch")}
+    known: dict[str, Any] = {
+        "window": Window(0, wall, host_gaps.NO_STEP, 0, host_gaps.NO_STEP),
+        "parts": Partition(**divided),
+        "waits": unknown(exposed_data_wait.Waits, **of_epochs | pieces),
+        "loader": unknown(loader_stats.LoaderStats, **given | loader),
+        "sampled": unknown(resource_usage.Sampled),
+        **{"device_kind": "cpu", "samples": 1, "copied_ahead": False, "unfed_share": 0.0},
+    }
+    return unknown(Facts, **known | facts)
+
+
+def evaluation_facts(facts: Facts, evaluation: host_gaps.Evaluation) -> Facts:
+    """Return the facts of the passes over loaders that train nothing: what they took outside the steps."""
+    known, work_ms = evaluation.loader, None if evaluation.making_ns is None else evaluation.making_ns / 1e6
+    all_of_it = {"make_ms_per_sample": work_ms, "work_ms_per_batch": work_ms}
+    starting_ns, first_ns = evaluation.starting_ns, evaluation.first_ns
+    # It is summed over the whole run.
+    throttled = facts.sampled.throttled_s * evaluation.ns / facts.parts.wall_ns
+    return window_facts(
+        evaluation.ns,
+        {
+            **{"starting_ns": starting_ns, "filling_ns": first_ns, "epochs": evaluation.passes},
+            "making_ns": max(0, evaluation.waited_ns - starting_ns - first_ns),
+            **{"iterators": evaluation.iterators, "batches_per_epoch": evaluation.batches},
+        },
+        {"workers": evaluation.workers or 0} | ({} if known is None else vars(known)) | all_of_it,
+        device_kind=facts.device_kind,
+        sampled=replace(facts.sampled, throttled_s=throttled),
+        machine_cpus=facts.machine_cpus,
+        set_workers=evaluation.workers,
+    )

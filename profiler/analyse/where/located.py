@@ -11,15 +11,13 @@ import numpy as np
 from ...record.reader import Records
 from ...record.schema import EventKind
 from ..causes.claim import ALL, DONE_NO_MORE, OF_KIND, Vanishing, as_next, by_parts, by_replay
-from ..causes.diagnosis import findings_of
+from ..causes.diagnosis import LINES, findings_of
 from ..causes.finding import Finding, Next
-from ..causes.table import LINES
 from ..intervals import union
 from ..predict.predict import VanishedWork
 from ..run.facts import Facts
 from ..shares import MOSTLY
-from ..speedup import Speedup
-from ..statistics import Estimate, wilson
+from ..statistics import Estimate, Speedup, wilson
 from .looks import Looks, ProcessLooks, making_seen
 from .own_loop import OTHER, own_loop_of
 from .places import Where, place_of, places

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ...record.stacks import Call, CallStack
-from ..speedup import Speedup
+from ..statistics import Speedup
 
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python3(?:\.\d+t?)?/|\A<(?!stdin>|string>|ipython)|\A\Z"

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from ...analyse.causes.finding import Finding, Next
-from ...analyse.speedup import Speedup
+from ...analyse.statistics import Speedup
 
 Json = dict[str, Any]
 """An object of keys and values that `builtins` writes."""

@@ -289,7 +289,7 @@ def difference(found: Difference) -> Json:
         "b": _side(found.b),
         "emulated": found.emulated,
         "unit": found.times.unit,
-        "speedup": found.times.speedup,
+        "speedup": vars(found.times.speedup) | {"significant": found.times.significant},
         "total": terms[TOTAL],
         "parts": [{"part": part} | vars(terms[part]) for part in PARTS if part in terms],
         "settings": found.settings,

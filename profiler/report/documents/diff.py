@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...analyse.causes.diagnosis import LEAST_STEPS
-from ...analyse.diff.difference import COMMAND, ENVIRONMENT, SETTING, Because, Difference
-from ...analyse.diff.lines import WORKERS, MovedLine
+from ...analyse.diff.difference import COMMAND, ENVIRONMENT, SETTING, WORKERS, Because, Difference, MovedLine
 from ...analyse.diff.settings import Setting, Value
 from ...analyse.diff.sides import Side
 from ...analyse.run.stall_breakdown import PARTS, TOTAL

@@ -18,7 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...analyse.attached.attached import is_attached
-from ...analyse.cells.comparison import rate_of
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.recent import RecentReader, Snapshot
 from ...analyse.run.analysis import Analysis, analyse
@@ -87,7 +86,7 @@ def of_run(analysis: Analysis) -> Values:
         metric.logged: ranks_figures.figure(analysis, metric.name) for metric in METRICS.values() if metric.logged
     }
     values = of_shares(ranks_figures.shares(analysis)) | {
-        "samples_per_s": rate_of(analysis) if facts.samples_known else None,
+        "samples_per_s": ranks_figures.rate_of(analysis) if facts.samples_known else None,
         "step_ms_p50": analysis.step_ms.get("p50"),
         "step_ms_p95": analysis.step_ms.get("p95"),
         "verdict_share_pct": 100 * verdict.share if verdict.cause else None,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...analyse.causes.finding import Next
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
-from ...analyse.speedup import Speedup
+from ...analyse.statistics import Speedup
 
 NOT_MEASURED = "n/a"
 KEPT: dict[bool | None, str] = {

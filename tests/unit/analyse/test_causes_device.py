@@ -20,7 +20,7 @@ from whyidle.analyse.causes.claim import Piece
 from whyidle.analyse.causes.pieces import pieces_of
 from whyidle.analyse.intervals import covered
 from whyidle.analyse.run.analysis import analyse
-from whyidle.analyse.speedup import SCATTER_SD
+from whyidle.analyse.statistics import SCATTER_SD
 from whyidle.devices.conditions import Conditions
 from whyidle.devices.emulated import EmulatedSpec
 from whyidle.record.reader import Records

@@ -24,7 +24,7 @@ from whyidle.analyse.causes.pieces import pieces_of
 from whyidle.analyse.run.host_gaps import LEAST_STAGE
 from whyidle.analyse.run.stall_breakdown import PARTS, gil_of, own_time, running_of
 from whyidle.analyse.run.window import Window
-from whyidle.analyse.speedup import SCATTER_SD, scattered
+from whyidle.analyse.statistics import SCATTER_SD, scattered
 from whyidle.record.reader import Records, with_column
 from whyidle.record.run import open_run, update_run
 from whyidle.record.schema import BATCH, DEVICE, EVENT, HOST, NOT_MEASURED, PAUSE, EventKind, LoaderFlag, StepFlag

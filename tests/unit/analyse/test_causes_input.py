@@ -43,8 +43,7 @@ from whyidle.analyse.run.loader_stats import (
 )
 from whyidle.analyse.run.resource_usage import MemoryGrowth, MemoryLimitSeen, memory_growth_of
 from whyidle.analyse.run.stall_breakdown import Gil
-from whyidle.analyse.speedup import SCATTER_SD
-from whyidle.analyse.statistics import Estimate, wilson
+from whyidle.analyse.statistics import SCATTER_SD, Estimate, wilson
 from whyidle.analyse.where.stages import Stages, StageShare
 from whyidle.record.schema import CONTENT, HOST, MEMORY, NOT_MEASURED, MemoryLimitOf, StepFlag, ThreadState
 from whyidle.scenarios.planted import MS

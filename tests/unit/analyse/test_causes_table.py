@@ -15,9 +15,8 @@ import pytest
 
 from golden import singles
 from whyidle.analyse.causes.claim import Piece
-from whyidle.analyse.causes.diagnosis import findings_of
+from whyidle.analyse.causes.diagnosis import CODES, FAMILIES, ORDER, findings_of
 from whyidle.analyse.causes.pieces import pieces_of
-from whyidle.analyse.causes.table import CODES, FAMILIES, ORDER
 from whyidle.analyse.run.facts import Facts, facts_of
 from whyidle.record.run import open_run
 from whyidle.scenarios.planted import MS, Step, train

@@ -21,12 +21,10 @@ from support.planted_runs import until
 from support.planted_stacks import DECODING, FETCHING, FORWARD, MAIN, OPENING, WAITING, WORKER, look
 from support.rendered import rendered
 from whyidle.analyse.causes.finding import Finding, Next
-from whyidle.analyse.diff.difference import Difference
-from whyidle.analyse.diff.lines import MOST_LINES, MovedLine
+from whyidle.analyse.diff.difference import MOST_LINES, Difference, MovedLine
 from whyidle.analyse.diff.sides import Side, assumed_noise, scatter_of, side_of
 from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
-from whyidle.analyse.speedup import Speedup
-from whyidle.analyse.statistics import RUN_NOISE
+from whyidle.analyse.statistics import RUN_NOISE, Speedup
 from whyidle.errors import WhyidleError
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.reader import Records

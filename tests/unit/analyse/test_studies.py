@@ -14,7 +14,7 @@ import pytest
 
 from support.cells import NOTHING, Planned, cell_of_analyses, on_processor, training_result, with_facts, with_info
 from support.jobs import Rank, analysed, record
-from whyidle.analyse.cells.comparison import Cell, cell_of, compare, rate_of, round_of
+from whyidle.analyse.cells.comparison import Cell, cell_of, compare, round_of
 from whyidle.analyse.cells.studies import (
     Curve,
     Roofline,
@@ -27,6 +27,7 @@ from whyidle.analyse.cells.studies import (
     rooflines,
     scaling,
 )
+from whyidle.analyse.ranks.figures import rate_of
 from whyidle.analyse.statistics import Range
 from whyidle.matrix.ceilings import add_round
 from whyidle.record.comparison import CellRecord

@@ -15,7 +15,7 @@ from whyidle.analyse.causes.finding import Finding, Next
 from whyidle.analyse.predict.predict import Prediction
 from whyidle.analyse.run.exposed_data_wait import Sampling
 from whyidle.analyse.run.facts import Facts, facts_of
-from whyidle.analyse.speedup import Speedup
+from whyidle.analyse.statistics import Speedup
 from whyidle.analyse.where.located import located
 from whyidle.analyse.where.looks import ProcessLooks, looks_at
 from whyidle.analyse.where.selection import Evidenced, making_stages_of

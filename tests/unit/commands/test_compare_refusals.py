@@ -21,7 +21,7 @@ from whyidle.commands.main import main, parser
 from whyidle.errors import WhyidleError
 from whyidle.matrix.experiment import beyond_cpus, plan
 from whyidle.matrix.trial import INTERRUPTED, _child
-from whyidle.record.run import open_run, update_run
+from whyidle.record.run import update_run
 from whyidle.record.schema import NOT_MEASURED
 from whyidle.results.comparisons import put_price
 from whyidle.scenarios.planted import MS, Step, train
@@ -185,7 +185,7 @@ def test_runs_in_turn_are_rounds(tmp_path: Path, order: tuple[int, ...], rounds:
     for number, batch in enumerate(order):
         clock = {"time_ns": 10**18 + number * 10**9, "monotonic_ns": 0}
         runs.append(starved(tmp_path / f"{number}", batch, clock=clock))
-    cells = cells_of_runs([open_run(run) for run in runs])
+    cells = cells_of_runs(runs)
     assert [[row.round for row in cell.rows] for cell in cells] == rounds
     assert [cell.batch_size for cell in cells] == [8, 16]
 
@@ -233,7 +233,7 @@ def test_what_runs_say_of_themselves_stays_words_in_the_page(tmp_path: Path) -> 
 def test_jobs_of_another_number_of_ranks_are_apart_and_figures_are_said_to_be_of_one_rank(tmp_path: Path) -> None:
     for name, batch, ranks in (("a", 8, 2), ("b", 16, 2), ("c", 16, 3)):
         record(tmp_path / name, [Rank(fetch_ns=batch * MS)] * ranks, samples=batch)
-    cells = cells_of_runs([open_run(tmp_path / name) for name in "abc"])
+    cells = cells_of_runs([tmp_path / name for name in "abc"])
     assert [(c.pipeline, c.batch_size) for c in cells] == [("2 ranks", 8), ("2 ranks", 16), ("3 ranks", 16)]
     assert any("the effect of the batch size is that of one rank" in notice for notice in differences(cells))
 
@@ -247,7 +247,7 @@ def test_what_else_differs_is_said(tmp_path: Path) -> None:
     ]
     for run, cpus in zip(runs, (4, 2, 4), strict=True):
         hosted(run, 1.0, cpus)
-    notices = differences(cells_of_runs([open_run(run) for run in runs]))
+    notices = differences(cells_of_runs(runs))
     assert notices[0] == (
         "These runs differ in more than the batch size: the program (train.py, other.py); the device (emulated Test, "
         "emulated Other); the CPUs the job may use (4, 2)."

@@ -16,7 +16,7 @@ from whyidle.analyse.causes.finding import Finding, Next
 from whyidle.analyse.cells.cost import Price, spent
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.resource_usage import WorkerDeath
-from whyidle.analyse.speedup import Speedup
+from whyidle.analyse.statistics import Speedup
 from whyidle.record.check import Check
 from whyidle.record.run import open_run
 from whyidle.report.contract.encode import builtins, cause, next_of

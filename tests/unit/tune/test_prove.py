@@ -11,7 +11,7 @@ from support.loader_clock import SPECS
 from support.rendered import rendered
 from support.simulated_bench import SimulatedBench, rate
 from whyidle.analyse.causes.finding import Finding, Next
-from whyidle.analyse.speedup import Speedup
+from whyidle.analyse.statistics import Speedup
 from whyidle.record.tuning import Block, LoaderSettings
 from whyidle.report.contract.tuning import proof as contract
 from whyidle.report.documents.tuning import proof_document
