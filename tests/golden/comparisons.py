@@ -11,9 +11,9 @@ from typing import Any
 
 from golden.singles import sets
 from support.cells import NET_SETTING, NOTHING, SETTING, place, training_result
-from support.crafted import add_events, amend, steps_of, train_on_cpu
+from support.crafted import add_events, amend, train_on_cpu
 from support.jobs import Rank, record
-from support.planted_runs import hosted, looked, pooled, trained
+from support.planted_runs import hosted, looked, pooled, retries, trained
 from whyidle.analyse.cells.cost import Place, Price, setting_of
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.reader import Records
@@ -136,12 +136,10 @@ def further_sizes(at: Path) -> None:
         step = Step(MS, batch * MS, copy_bytes=nbytes, pinned=False)
         trained(run, [[step] * (1280 // batch)], samples=batch)
 
-    def retries(run: Path, batch: int) -> None:
+    def tries_again(run: Path, batch: int) -> None:
         large, count = batch > 8, 1280 // batch
         plan = [Step(MS, batch * MS, sync=True, host_ns=60 * MS * (large and n % 4 == 0)) for n in range(count)]
-        ends = steps_of(trained(run, [plan], samples=batch))["step_end_ns"]
-        told = [(int(ends[n]), EventKind.ALLOCATOR_RETRIES, n // 4 + 1, NOT_MEASURED) for n in range(0, count, 4)]
-        add_events(run, told if large else [])
+        retries(trained(run, [plan], samples=batch), range(0, count, 4) if large else ())
 
     def padding(run: Path, batch: int) -> None:
         longest = 1.0 if batch == 8 else 1.5
@@ -155,7 +153,7 @@ def further_sizes(at: Path) -> None:
     for name, larger, train_at in (
         ("few-batches", 64, few_batches),
         ("copies", 16, copies),
-        ("retries", 16, retries),
+        ("retries", 16, tries_again),
         ("padding", 32, padding),
     ):
         for size in (8, larger):

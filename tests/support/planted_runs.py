@@ -10,15 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from support.crafted import add, add_events, amend, steps_of
+from support.crafted import add, add_events, amend, found, steps_of
 from whyidle.devices.emulated import EmulatedSpec
 from whyidle.record.reader import Records
-from whyidle.record.run import update_run
-from whyidle.record.schema import BATCH, DEVICE, HOST, NOT_MEASURED, EventKind
+from whyidle.record.run import open_run, update_run
+from whyidle.record.schema import BATCH, DEVICE, EVENT, HOST, NOT_MEASURED, EventKind, StepFlag
 from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
 
 OWN = {"trial": None, "command": ["python", "train.py"]}
 """Of run.json, where a training is a user's and no scenario's."""
+SEVERITIES = [0.12, 0.3, 0.6]
+COMPUTE = 10 * MS
+STEPS = 200
+ODD = range(15, STEPS, 10)
+"""Steps to which something happens."""
+Spans = list[tuple[int, int]]
+"""Begins and ends."""
 H200 = {"kind": "cuda", "name": "cuda", "title": "NVIDIA H200", "count": 1}
 
 
@@ -219,3 +226,62 @@ def happened(folder: Path, what: int, value: int, when: Callable[[Records], Iter
     """Further events that last, placed by the steps."""
     add_events(folder, [(begin, what, value, end) for begin, end in when(steps_of(folder))])
     return folder
+
+
+def slower_steps(odd: Iterable[int], by_ns: int, fetch_ns: int = 0) -> list[list[Step]]:
+    """Steps of 10 ms, of which some compute so much longer."""
+    longer = set(odd)
+    return [[Step(fetch_ns, COMPUTE + (by_ns if n in longer else 0), sync=True) for n in range(STEPS)]]
+
+
+def computing(folder: Path, odd_ns: int = 0, odd: Iterable[int] = ODD, fetch_ns: int = 0) -> Path:
+    train(folder, slower_steps(odd, odd_ns, fetch_ns))
+    return folder
+
+
+def clocked(mhz: float, reasons: int, most: float = 1500) -> dict[str, float]:
+    return {"sm_clock_mhz": round(mhz), "sm_clock_max_mhz": most, "throttle_reasons": reasons}
+
+
+def shares(folder: Path) -> dict[str | None, float]:
+    return {cause: finding.share for cause, finding in found(folder).items()}
+
+
+def shapes(folder: Path, new: Iterable[int] = ODD) -> Path:
+    """The batches of some steps are the first of their shape."""
+
+    def change(steps: Records) -> None:
+        steps["flags"] |= StepFlag.SHAPE_KNOWN | 1000 << StepFlag.ELEMENTS_SHIFT
+        steps["flags"][np.isin(steps["step"], list(new))] |= StepFlag.NEW_SHAPE
+
+    amend(folder, change)
+    return folder
+
+
+def retries(folder: Path, steps: Iterable[int] = ODD) -> None:
+    """The allocator tried again in some steps, and was asked right after each."""
+    ends = steps_of(folder)["step_end_ns"]
+    asked = [(int(ends[n]), EventKind.ALLOCATOR_RETRIES, count, NOT_MEASURED) for count, n in enumerate(steps, 1)]
+    add_events(folder, asked)
+
+
+def threads(folder: Path, cpus: float = 1.0) -> Path:
+    """Other Python threads that keep so many CPUs busy."""
+    looks = range(START, until(folder), 20 * MS)
+    add_events(folder, [(t, EventKind.PYTHON_THREADS, round(cpus * (t - START)), NOT_MEASURED) for t in looks])
+    return folder
+
+
+def boundaries(folder: Path) -> Spans:
+    """When the training was outside its steps."""
+    events = open_run(folder).records(EVENT)
+    spans = events[events["what"] == EventKind.BOUNDARY]
+    return list(zip(spans["t_ns"].tolist(), spans["end_ns"].tolist(), strict=True))
+
+
+def evaluated(folder: Path, spans: Spans, waited: float, workers: int | None = None) -> None:
+    """Validation all that time, waiting for data for such a part of it."""
+    rows = [(begin, EventKind.EVALUATION, round(waited * (end - begin)), end) for begin, end in spans]
+    if workers is not None:
+        rows += [(end, EventKind.EVALUATION_WORKERS, workers, NOT_MEASURED) for _, end in spans]
+    add_events(folder, sorted(rows))

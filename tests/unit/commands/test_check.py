@@ -14,7 +14,6 @@ import pytest
 from rich.console import Console
 
 import support.recent_runs as recent_runs
-from support.checks import check, told
 from support.crafted import amend
 from support.jobs import Rank, record
 from support.pairs import SOME, crowded, noisy
@@ -48,6 +47,18 @@ MADE: dict[str, dict[str, Any]] = {
 STALL = "--max-stall 99"
 AGAINST = f"{STALL} --max-regression 50 --against base"
 RATES = {"nan": math.nan, "huge": 1e301, "yes": True, "text": "80", "none": None}
+
+
+def check(*words: str | Path) -> int:
+    return main(["check", *map(str, words)])
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str | Path) -> dict[str, dict[str, object]]:
+    """The checks by name."""
+    check(*words, "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert (found["format"], found["version"]) == ("whyidle-check", 1)
+    return {each["name"]: each for each in found["checks"]}
 
 
 def report_of(run: Path) -> Path:
