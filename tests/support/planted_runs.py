@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,14 @@ def batch(
         **{name: round(share * lasts) for name, share in shares.items()},
         **{name: value for name, value in counts.items() if value is not None},
     }
+
+
+def batch_trace(worker: int, begin: int, end: int, **more: Any) -> Any:
+    """What a loader tells of a batch: who made it when, and whatever else is given."""
+    told: Mapping[str, Any] = dict.fromkeys(
+        ("read_ns", "decode_ns", "transform_ns", "collate_ns", "cpu_ns", "minor_faults", "read_bytes")
+    )
+    return SimpleNamespace(worker=worker, begin_ns=begin, end_ns=end, **(told | {"threads": 1} | more))
 
 
 def serial(folder: Path, steps: int, fetch_ms: float, making: Making, **how: Any) -> Path:

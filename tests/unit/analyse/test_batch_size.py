@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from support.crafted import add, add_events, amend, facts_of_run, steps_of
-from support.planted_runs import looked
+from support.planted_runs import batch_trace, looked
 from whyidle.analyse.cells.batch_size import BatchVerdict, Compared, RunTerms, SweepFit, batch_verdict
 from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
@@ -78,14 +77,6 @@ def steady(
         return train(folder, [[first, *rest]] * epochs, samples=batch)
 
     return run
-
-
-def batch_trace(worker: int, begin: int, end: int, **more: Any) -> Any:
-    """What a loader tells of a batch: who made it when, and whatever else is given."""
-    told: Mapping[str, Any] = dict.fromkeys(
-        ("read_ns", "decode_ns", "transform_ns", "collate_ns", "cpu_ns", "minor_faults", "read_bytes")
-    )
-    return SimpleNamespace(worker=worker, begin_ns=begin, end_ns=end, **(told | {"threads": 1} | more))
 
 
 OfBatch = Callable[[int], Any]

@@ -85,50 +85,37 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("runs", "limit", "against", "code", "said"),
-    [
-        ("slower", 3, "base", 1, ""),
-        ("slower", 60, "base", 0, ""),
-        ("little", 2, "base", 0, "no more than healthy runs differ"),
-        ("little", 2, "base --noise 0.5", 1, ""),
-        ("faster", 3, "base", 0, r"none \([0-9.]+ % more throughput\).*surely within the limit"),
-        ("slow0", 3, "base0", 0, ""),
-        ("slow0 slow1 slow2", 3, "base0 --against base1 --against base2", 1, ""),
-        ("base0 base1", 3, "base0", 2, "names the checked run itself"),
-        *(("base", 5, f"short{end}", 1, f"short{end} has 19 steps") for end in ("", ".json")),
-        ("base", 5, "short --allow-missing", 1, ""),
-        ("base", 5, "short --allow-short", 0, ""),
-        ("base", 5, "short --min-steps 10", 0, ""),
-        *(("base", 90, f"other{end}", 0, "^(?!.*did not end)") for end in ("", ".json")),
-        *(("base", 90, f"failed{end}", 0, f"{end}: it did not end") for end in ("", ".json")),
-        ("slower", 5, "base.json", 1, ""),
-        ("base", 5, "base.json", 0, ""),
-        ("base", 5, "elsewhere.json", 0, "Its device was Another One"),
-        ("slower", 5, "emulated.json", 2, "emulated and measured times are not compared"),
-        *(("base", 5, f"{name}.json", 1, "not measured") for name in RATES),
-    ],
-)
-def test_a_regression_fails_that_healthy_runs_do_not_show(
-    made: Path,
-    runs: str,
-    limit: int,
-    against: str,
-    code: int,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Against a run, runs that repeat it, or its saved report."""
-    monkeypatch.chdir(made)
-    words = f"{runs} --max-regression {limit} --against {against}"
-    assert check(*words.split()) == code
-    assert re.search(said, " ".join("".join(capsys.readouterr()).split()))
+REGRESSIONS = [
+    ("slower", 3, "base", 1, ""),
+    ("slower", 60, "base", 0, ""),
+    ("little", 2, "base", 0, "no more than healthy runs differ"),
+    ("little", 2, "base --noise 0.5", 1, ""),
+    ("faster", 3, "base", 0, r"none \([0-9.]+ % more throughput\).*surely within the limit"),
+    ("slow0", 3, "base0", 0, ""),
+    ("slow0 slow1 slow2", 3, "base0 --against base1 --against base2", 1, ""),
+    ("base0 base1", 3, "base0", 2, "names the checked run itself"),
+    *(("base", 5, f"short{end}", 1, f"short{end} has 19 steps") for end in ("", ".json")),
+    ("base", 5, "short --allow-missing", 1, ""),
+    ("base", 5, "short --allow-short", 0, ""),
+    ("base", 5, "short --min-steps 10", 0, ""),
+    *(("base", 90, f"other{end}", 0, "^(?!.*did not end)") for end in ("", ".json")),
+    *(("base", 90, f"failed{end}", 0, f"{end}: it did not end") for end in ("", ".json")),
+    ("slower", 5, "base.json", 1, ""),
+    ("base", 5, "base.json", 0, ""),
+    ("base", 5, "elsewhere.json", 0, "Its device was Another One"),
+    ("slower", 5, "emulated.json", 2, "emulated and measured times are not compared"),
+    *(("base", 5, f"{name}.json", 1, "not measured") for name in RATES),
+]
+"""Runs, a limit, and what they are held against: a run, runs that repeat it, or its saved report; exit code, words."""
 
 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
+        *(
+            (f"{runs} --max-regression {limit} --against {against}", code, said)
+            for runs, limit, against, code, said in REGRESSIONS
+        ),
         ("waits --forbid input.serial", 1, ""),
         ("waits --forbid input", 1, ""),
         ("waits --forbid copy,input.storage", 0, ""),
@@ -150,7 +137,7 @@ def test_a_regression_fails_that_healthy_runs_do_not_show(
         (f"base empty {STALL} --min-steps 1", 1, ""),
     ],
 )
-def test_a_check_holds_or_says_what_does_not(
+def test_a_check_holds_or_says_what_does_not_and_a_regression_fails_that_healthy_runs_do_not_show(
     made: Path, words: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(made)
