@@ -11,14 +11,13 @@ from typing import Any
 
 from golden.singles import sets
 from support.cells import NET_SETTING, NOTHING, SETTING, place, training_result
-from support.crafted import add_events, amend, train_on_cpu
+from support.crafted import add_events, train_on_cpu
 from support.jobs import Rank, record
-from support.planted_runs import hosted, looked, pooled, retries, trained
+from support.planted_runs import elements, hosted, looked, pooled, retries, trained
 from whyidle.analyse.cells.cost import Place, Price, setting_of
 from whyidle.record.comparison import CellRecord, write_comparison
-from whyidle.record.reader import Records
 from whyidle.record.run import update_run
-from whyidle.record.schema import NOT_MEASURED, EventKind, StepFlag
+from whyidle.record.schema import NOT_MEASURED, EventKind
 from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step
 
 DATA = Path(__file__).parents[1] / "data"
@@ -143,12 +142,8 @@ def further_sizes(at: Path) -> None:
 
     def padding(run: Path, batch: int) -> None:
         longest = 1.0 if batch == 8 else 1.5
-        trained(run, [[Step(MS, round(batch * longest * MS))] * (1280 // batch)], samples=batch)
-
-        def put_elements(steps: Records) -> None:
-            steps["flags"] |= StepFlag.SHAPE_KNOWN | round(1000 * batch * longest) << StepFlag.ELEMENTS_SHIFT
-
-        amend(run, put_elements)
+        plan = [Step(MS, round(batch * longest * MS))] * (1280 // batch)
+        elements(trained(run, [plan], samples=batch), round(1000 * batch * longest))
 
     for name, larger, train_at in (
         ("few-batches", 64, few_batches),

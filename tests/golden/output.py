@@ -306,7 +306,7 @@ _BLOCKS = frozenset(
 
 
 def outline(element: Element, depth: int) -> Iterator[str]:
-    """Lines of an element: those that hold further blocks with a line for each, all others in one line."""
+    """Lines of an element: one for each block in it that holds further ones, all others in one line."""
     if element.tag in ("script", "style"):
         yield f"{' ' * depth}<{element.tag}{_attributes(element)}>"
         return

@@ -25,7 +25,7 @@ CASES = [(name, output) for name, recording in RECORDINGS.items() for output in 
 PID = 4711
 """Of this process while it makes recordings."""
 BEGAN_NS = 1_767_225_600 * 10**9
-"""Unix time of the first run of a recording: 2026-01-01, 00:00 UTC. Each further one began a minute later."""
+"""Unix time of a recording's first run: 2026-01-01, 00:00 UTC. Each further one: a minute later."""
 HOST = {"name": "alpha", "machine": "x86_64", "cpus": 8}
 COMMAND = ["python", "train.py"]
 _LATELY_S = 86_400.0

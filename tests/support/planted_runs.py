@@ -1,4 +1,4 @@
-"""Trainings on a virtual clock, with the batches, looks at the host and settings that recordings of them hold."""
+"""Trainings on a virtual clock, with the batches, looks at the host and settings that recordings hold."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def hosted(
 
 
 def looked(folder: Path, *states: Mapping[str, float], utilisation_pct: float | None = None) -> Path:
-    """Looks at the device, the states in turns, every 50 ms; utilisation in windows of the same length."""
+    """Looks at the device every 50 ms, the states in turns; utilisation in windows as long."""
     rows: list[dict[str, float]] = []
     for number, at in enumerate(range(START, until(folder), 50 * MS)):
         rows.append({"t_ns": at, "device": 0, **states[number % len(states)]})
@@ -256,15 +256,17 @@ def shares(folder: Path) -> dict[str | None, float]:
     return {cause: finding.share for cause, finding in found(folder).items()}
 
 
+def elements(folder: Path, count: Any, flags: Any = StepFlag.SHAPE_KNOWN) -> Path:
+    """The batches hold so many elements, all or each."""
+    more = flags | np.int64(count) << StepFlag.ELEMENTS_SHIFT
+    amend(folder, lambda steps: np.bitwise_or(steps["flags"], more, out=steps["flags"]))
+    return folder
+
+
 def shapes(folder: Path, new: Iterable[int] = ODD) -> Path:
     """The batches of some steps are the first of their shape."""
-
-    def change(steps: Records) -> None:
-        steps["flags"] |= StepFlag.SHAPE_KNOWN | 1000 << StepFlag.ELEMENTS_SHIFT
-        steps["flags"][np.isin(steps["step"], list(new))] |= StepFlag.NEW_SHAPE
-
-    amend(folder, change)
-    return folder
+    is_new = np.isin(steps_of(folder)["step"], list(new))
+    return elements(folder, 1000, StepFlag.SHAPE_KNOWN | np.where(is_new, StepFlag.NEW_SHAPE, 0))
 
 
 def retries(folder: Path, steps: Iterable[int] = ODD) -> None:

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 
 from support.crafted import add, add_events, amend, facts_of_run, steps_of
-from support.planted_runs import batch_trace, looked
+from support.planted_runs import batch_trace, elements, looked, until
 from whyidle.analyse.cells.batch_size import BatchVerdict, Compared, RunTerms, SweepFit, batch_verdict
 from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
 from whyidle.analyse.statistics import RUN_NOISE
-from whyidle.record.reader import Records
 from whyidle.record.run import update_run
-from whyidle.record.schema import BATCH, DEVICE, HOST, NOT_MEASURED, EventKind, StepFlag
+from whyidle.record.schema import BATCH, DEVICE, HOST, NOT_MEASURED, EventKind
 from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
 
 SAMPLES = 1280
@@ -109,15 +108,12 @@ def traced(
     return run
 
 
-def elements(run: Run, of_batch: OfBatch) -> Run:
+def of_elements(run: Run, of_batch: OfBatch) -> Run:
     """Batches of so many elements."""
 
     def with_elements(folder: Path, batch: int) -> None:
-        def change(steps: Records) -> None:
-            steps["flags"] |= StepFlag.SHAPE_KNOWN | round(of_batch(batch)) << StepFlag.ELEMENTS_SHIFT
-
         run(folder, batch)
-        amend(folder, change)
+        elements(folder, round(of_batch(batch)))
 
     return with_elements
 
@@ -184,8 +180,8 @@ TWICE = ["2.00× as long", "2.00× as many samples"]
         (traced(larger(1, 3), workers=0), (8, 16), "loader_floor", "input", SLOWER_MADE),
         (traced(larger(1.5, 3), made_ms=larger(1, 1.1)), (8, 16), "loader_floor", "input", ["not: a sample takes"]),
         (read_back, (8, 16), "memory", "input", []),
-        (elements(PADDED, ns(larger(1e-3, 1.5e-3))), (8, 32), "padding", "copy", ["50 % more"]),
-        (elements(UNPADDED, lambda b: 1000 * b), (8, 32), "compute_growth", "compute", []),
+        (of_elements(PADDED, ns(larger(1e-3, 1.5e-3))), (8, 32), "padding", "copy", ["50 % more"]),
+        (of_elements(UNPADDED, lambda b: 1000 * b), (8, 32), "compute_growth", "compute", []),
         (slower_clock, (8, 16), "compute_growth", "compute", ["not: MHz"]),
         (GROWING_LOOP, (8, 32), "none", "host", ["training loop's own work"]),
         (steady(host_ns=ns(larger(1, 1)), sync=always), (8, 32), "none", None, ["for host: 1.00 ms per sample"]),
@@ -397,13 +393,11 @@ def test_where_others_may_be_why_no_mechanism_is_named(
     tmp_path: Path, load_ms: tuple[float, float], others: tuple[float, float], repeats: int, said: str
 ) -> None:
     def run(folder: Path, batch: int) -> None:
-        place = int(batch > 8)
-        steady(load_ms=load_ms[place], sync=always)(folder, batch)
-        busy = others[place]
-        end = int(steps_of(folder)["step_end_ns"].max())
+        steady(load_ms=load_ms[batch > 8], sync=always)(folder, batch)
+        busy = others[batch > 8]
         rows = [
             {"t_ns": t, "cpus": 2000, "tree_cpu_ns": (t - START) // 2, "machine_busy_pct": 100 * (0.5 + busy) / 2}
-            for t in range(START, end, 100 * MS)
+            for t in range(START, until(folder), 100 * MS)
         ]
         add(folder, HOST, rows)
         update_run(folder, {"host": {"cpus": 2}})
@@ -417,11 +411,8 @@ def test_where_others_may_be_why_no_mechanism_is_named(
 @pytest.mark.parametrize("told", [0, NOT_MEASURED])
 def test_runs_without_samples_are_left_out(tmp_path: Path, told: int) -> None:
     def without(folder: Path, batch: int) -> None:
-        def change(steps: Records) -> None:
-            steps["samples"] = told
-
         steady()(folder, batch)
-        amend(folder, change)
+        amend(folder, lambda steps: steps["samples"].fill(told))
 
     cells = cells_of(tmp_path, {8: [steady()], 16: [without, steady()]})
     assert batch_verdict([(8, None, cells[8][0]), (16, None, cells[16][0])]) is None

@@ -242,7 +242,7 @@ def evaluating(folder: Path, boundary_ns: int, every: int, fetch_ns: int = 0) ->
 
 
 def busy_when(folder: Path, idle: float, window_ns: int) -> None:
-    """Utilisation windows in which kernels ran while steps computed, outside them, and for a share of the rest."""
+    """Utilisation where kernels ran while steps computed, outside them, and for a share of the rest."""
     parts = facts_of_run(folder).parts
     ends = np.arange(START + window_ns, until(folder), window_ns)
     own, beside = (

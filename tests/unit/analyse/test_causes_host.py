@@ -1,4 +1,4 @@
-"""What the training's own process costs, within the steps and outside them: alone, together, and where it is none."""
+"""What the training's own process costs in steps and outside them: alone, together, and where nothing."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def waiting(folder: Path, own_ns: int, waited_ns: int) -> Path:
 
 
 def held_up(folder: Path, gap_ns: int, waited_ns: int, cpus: float = 1.0) -> Path:
-    """A loop that works for so long, and does not run for a part of that, beside threads that keep CPUs busy."""
+    """A loop that works so long, and does not run for a part of that, beside threads that use CPUs."""
     return waiting(threads(gapped(folder, gap_ns), cpus), gap_ns, waited_ns)
 
 
@@ -78,7 +78,7 @@ def queuing(folder: Path, share: float) -> Path:
 
 def collect(folder: Path, each_ns: int) -> None:
     """A garbage collection at the end of each step."""
-    happened(folder, EventKind.GARBAGE, 0, lambda s: [(end - each_ns, end) for end in s["step_end_ns"].tolist()])
+    happened(folder, EventKind.GARBAGE, 0, lambda s: [(e - each_ns, e) for e in s["step_end_ns"]])
 
 
 SYNC = Step(fetch_ns=0, compute_ns=COMPUTE, sync_within=True)
@@ -157,18 +157,12 @@ def halves(cause: str, share: float) -> dict[str, float]:
         (lambda folder: held_up(folder, 0, -MS, 0.9), {}),
         # Collections and waits for the lock leave the rest of the gap its own.
         *(
-            (
-                lambda folder, share=share: collect(gapped(folder, 2 * of_wall(share)), of_wall(share)),
-                halves("host.gc", share),
-            )
+            (lambda folder, plant=plant, share=share: plant(folder, of_wall(share)), halves(cause, share))
             for share in SEVERITIES
-        ),
-        *(
-            (
-                lambda folder, share=share: held_up(folder, 2 * of_wall(share), of_wall(share)),
-                halves("host.gil", share),
+            for cause, plant in (
+                ("host.gc", lambda folder, ns: collect(gapped(folder, 2 * ns), ns)),
+                ("host.gil", lambda folder, ns: held_up(folder, 2 * ns, ns)),
             )
-            for share in SEVERITIES
         ),
         # A loop that sleeps waits for no lock, nor beside threads that hardly run, nor where its own clock is unknown.
         (lambda folder: waiting(gapped(folder, COMPUTE), COMPUTE, COMPUTE), {"host.step_gap": 0.5}),
@@ -327,7 +321,7 @@ def test_on_the_processor_waits_for_the_lock_are_no_computing(tmp_path: Path, sh
 
 
 def staged(folder: Path, stage_ms: float, **step: Any) -> Path:
-    """The loop works on each batch for so long before its model; the device is done with the step before."""
+    """The loop works so long on each batch before its model; the device is done with the last step."""
     each = Step(fetch_ns=0, compute_ns=COMPUTE, sync=True, before_ns=round(stage_ms * MS), **step)
     return trained(folder, [[each] * 120])
 
@@ -393,7 +387,7 @@ def test_what_the_training_waits_for_its_sampler_is_that_and_no_more(tmp_path: P
     """Of fetches of 30 ms that follow computations of 10, the sampler takes the end."""
     folder = trained(tmp_path / "run", [[Step(fetch_ns=30 * MS)] * 100])
     drawn_ns = drawn_ms * MS
-    happened(folder, EventKind.SAMPLER, 8, lambda s: [(end - drawn_ns, end) for end in s["fetch_end_ns"].tolist()])
+    happened(folder, EventKind.SAMPLER, 8, lambda s: [(e - drawn_ns, e) for e in s["fetch_end_ns"]])
     facts = facts_of_run(folder)
     # The first 10 ms of each fetch the device computes.
     share = min(drawn_ms, 20) / 30

@@ -138,11 +138,7 @@ def test_what_the_sampler_takes_is_neither_the_steps_nor_the_hand_over_s(tmp_pat
 @pytest.mark.parametrize(
     ("batch", "cpu_ms", "wait_ms", "read_ms"),
     [({}, 2, 6, 0), ({"process_cpu_ns": 7 * MS}, 7, 1, 0), ({"read_ns": 5 * MS}, 2, 1, 5)],
-    ids=[
-        "waiting for a CPU is left out",
-        "other threads of a worker count as its CPU time",
-        "reading is apart from other waiting",
-    ],
+    ids=["no wait for a CPU", "other threads count as the worker's CPU time", "reading is apart from other waiting"],
 )
 def test_making_is_told_in_its_parts(
     tmp_path: Path, batch: dict[str, float], cpu_ms: float, wait_ms: float, read_ms: float

@@ -1,4 +1,4 @@
-"""The time before a training's first step: each instant in one stage, and what of it the program could do without."""
+"""The time before a training's first step: each instant in one stage, and what of it could be spared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ S = 1000 * MS
 
 
 def started(folder: Path, before_s: float, imports_s: float, *events: tuple[int, int, int, int]) -> Path:
-    """A training whose process began so long before its first fetch, and imported at first for so long."""
+    """A training whose process began so long before its first fetch, and imported so long at first."""
     train(folder, [[Step(fetch_ns=2 * MS)] * 100])
     begin = START - round(before_s * S)
     imported = (begin + MS, EventKind.IMPORT, NOT_MEASURED, begin + round(imports_s * S))

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 import support.recent_runs as recent_runs
+from golden.others import limited_run
 from support.crafted import amend
 from support.jobs import Rank, record
 from support.pairs import SOME, crowded, noisy
@@ -61,6 +62,19 @@ def told(capsys: pytest.CaptureFixture[str], *words: str | Path) -> dict[str, di
     return {each["name"]: each for each in found["checks"]}
 
 
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return limited_run(tmp_path_factory.mktemp("check") / "run")
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder without a configuration, and in nobody's CI."""
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
 def report_of(run: Path) -> Path:
     """Its JSON, saved beside it."""
     saved = run.with_suffix(".json")
@@ -70,7 +84,7 @@ def report_of(run: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of those runs, and of reports: of some of them, of other devices, and without a rate."""
+    """A folder of those runs and of reports: of some of them, of other devices, without a rate."""
     folder = tmp_path_factory.mktemp("made")
     for name, how in MADE.items():
         noisy(folder / name, SOME(1), run_noise=0, step_noise=0, **how)
@@ -106,7 +120,7 @@ REGRESSIONS = [
     ("slower", 5, "emulated.json", 2, "emulated and measured times are not compared"),
     *(("base", 5, f"{name}.json", 1, "not measured") for name in RATES),
 ]
-"""Runs, a limit, and what they are held against: a run, runs that repeat it, or its saved report; exit code, words."""
+"""Runs, a limit, what they are held against (a run, its repeats, its report); exit code, words."""
 
 
 @pytest.mark.parametrize(
