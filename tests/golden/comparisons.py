@@ -11,14 +11,13 @@ from typing import Any
 
 from golden.singles import sets
 from support.cells import NET_SETTING, NOTHING, SETTING, place, training_result
-from support.crafted import add_events, amend, steps_of, train_on_cpu
+from support.crafted import add_events, train_on_cpu
 from support.jobs import Rank, record
-from support.planted_runs import hosted, looked, pooled, trained
+from support.planted_runs import elements, hosted, looked, pooled, retries, trained
 from whyidle.analyse.cells.cost import Place, Price, setting_of
 from whyidle.record.comparison import CellRecord, write_comparison
-from whyidle.record.reader import Records
 from whyidle.record.run import update_run
-from whyidle.record.schema import NOT_MEASURED, EventKind, StepFlag
+from whyidle.record.schema import NOT_MEASURED, EventKind
 from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step
 
 DATA = Path(__file__).parents[1] / "data"
@@ -136,26 +135,20 @@ def further_sizes(at: Path) -> None:
         step = Step(MS, batch * MS, copy_bytes=nbytes, pinned=False)
         trained(run, [[step] * (1280 // batch)], samples=batch)
 
-    def retries(run: Path, batch: int) -> None:
+    def tries_again(run: Path, batch: int) -> None:
         large, count = batch > 8, 1280 // batch
         plan = [Step(MS, batch * MS, sync=True, host_ns=60 * MS * (large and n % 4 == 0)) for n in range(count)]
-        ends = steps_of(trained(run, [plan], samples=batch))["step_end_ns"]
-        told = [(int(ends[n]), EventKind.ALLOCATOR_RETRIES, n // 4 + 1, NOT_MEASURED) for n in range(0, count, 4)]
-        add_events(run, told if large else [])
+        retries(trained(run, [plan], samples=batch), range(0, count, 4) if large else ())
 
     def padding(run: Path, batch: int) -> None:
         longest = 1.0 if batch == 8 else 1.5
-        trained(run, [[Step(MS, round(batch * longest * MS))] * (1280 // batch)], samples=batch)
-
-        def put_elements(steps: Records) -> None:
-            steps["flags"] |= StepFlag.SHAPE_KNOWN | round(1000 * batch * longest) << StepFlag.ELEMENTS_SHIFT
-
-        amend(run, put_elements)
+        plan = [Step(MS, round(batch * longest * MS))] * (1280 // batch)
+        elements(trained(run, [plan], samples=batch), round(1000 * batch * longest))
 
     for name, larger, train_at in (
         ("few-batches", 64, few_batches),
         ("copies", 16, copies),
-        ("retries", 16, retries),
+        ("retries", 16, tries_again),
         ("padding", 32, padding),
     ):
         for size in (8, larger):

@@ -1,4 +1,4 @@
-"""Tunings, a process that was watched from outside, and pairs of runs to be told apart."""
+"""Tunings, a process that was watched from outside, jobs of several ranks, and pairs of runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from golden.singles import Part
+import numpy as np
+
+import support.recent_runs as recent_runs
+from golden.singles import Part, devices, info, part, recording
 from support.crafted import add, amend
 from support.jobs import Rank, record
 from support.loader_clock import SPECS
@@ -20,7 +23,7 @@ from support.simulated_bench import SimulatedBench, biased, plan_of, predicts
 from support.stacks import BACKWARD, FETCH, LIB, NEXT, TORCH, WORKER, record_threads, stack
 from support.tuned import ADVICE, BEST, NOW, RESULT, SLOWER, trial
 from whyidle.analyse.attached.trainers import SeenThread
-from whyidle.record.run import ProcessStates, create_run, update_run, write_states
+from whyidle.record.run import ProcessStates, SampledDevice, create_run, update_run, write_states
 from whyidle.record.schema import HOST, LoaderFlag
 from whyidle.record.stacks import Call
 from whyidle.record.tuning import LoaderSettings
@@ -34,7 +37,7 @@ BEGAN = "2026-01-01T00:00:00"
 
 
 def kept(result: Tuning | Callable[[], Tuning] | None, stretch: bool = False, **asked: Any) -> Part:
-    """A tuning's folder. `stretch`: with what it recorded of the training before it changed anything."""
+    """A tuning's folder. `stretch`: with what it recorded before it changed anything."""
 
     def build(at: Path) -> None:
         folder = at / "tuned"
@@ -177,6 +180,56 @@ ATTACHED: dict[str, Part] = {
     "attached-nothing": lambda at: _attached(at, [], []),
 }
 
+# Jobs of several ranks: healthy ones, late ranks, ranks and hosts that are missing.
+
+OWN = {"command": ["torchrun", "train.py"], "torch": "2.9.0"}
+
+
+def job(ranks: list[Rank], steps: int = 100, device: str = "emulated") -> Part:
+    return recording(part(record, ranks, steps, device=device), info(**OWN))
+
+
+def missing_rank(at: Path) -> None:
+    """Of four ranks one recorded no step, and one was killed."""
+    record(at / "run", {0: Rank(), 1: Rank(), 2: Rank(steps=40)}, 100, world_size=4)
+    update_run(at / "run", OWN)
+    next((at / "run").glob("step-1-*.rec")).unlink()
+
+
+def two_hosts(at: Path) -> None:
+    """Each host has a folder and a clock of its own."""
+    ranks = [Rank(), Rank(), Rank(host="beta", fetch_ns=9 * MS), Rank(host="beta")]
+    record(at / "job", ranks, 120, shifts={"beta": 10**15}, drifts={"beta": 2e-5}, apart=True, device="emulated")
+    for host in ("alpha", "beta"):
+        update_run(at / "job" / host, OWN)
+
+
+TURNS = [np.where(np.arange(120) // 4 % 3 == rank, 25 * MS, MS) for rank in range(3)]
+PAUSES = np.where(np.arange(100) % 10 == 9, 300 * MS, 0)
+EXCHANGE = {"ms": 6.0, "bytes": 400_000_000, "gb_per_s": 12.0, "interconnect": "pcie3", "way": "ring"}
+V100S = {"kind": "emulated", "title": "emulated V100", "name": "emulated:v100", "count": 2}
+RANKS: dict[str, Part] = {
+    "ranks-healthy": job([Rank(workers=2)] * 4),
+    "ranks-late-for-data": job([Rank(), Rank(fetch_ns=21 * MS), Rank(fetch_ns=2 * MS)]),
+    "ranks-late-for-host": job([Rank(host_ns=20 * MS), Rank()], device="cpu"),
+    "ranks-late-for-boundary": job([Rank(boundary_ns=PAUSES), Rank()]),
+    "ranks-late-for-computing": job([Rank(), Rank(forward_ns=23 * MS)], device="cuda"),
+    "ranks-late-in-turn": job([Rank(fetch_ns=fetch) for fetch in TURNS], 120),
+    "ranks-missing": missing_rank,
+    "ranks-exchange": recording(
+        part(record, [Rank()] * 2, 100, device="emulated"), info(**OWN, exchange=EXCHANGE, device=V100S)
+    ),
+    "ranks-accumulated": job([Rank(every=4), Rank(every=4, fetch_ns=6 * MS)], 160),
+    "ranks-many": job([Rank(fetch_ns=(21 if n == 17 else 1) * MS) for n in range(20)], 60),
+    # Two ranks with a GPU each, workers, epochs, garbage collections and reading calls.
+    "ranks-on-gpus": recording(
+        part(recent_runs.training, seed=1, seconds=8),
+        info(**OWN, device=recent_runs.ON_GPUS["device"] | {"title": "NVIDIA H200"}),
+        devices([SampledDevice(0, "NVIDIA H200"), SampledDevice(1, "NVIDIA H200")], "570.86.15"),
+    ),
+    "ranks-two-hosts": two_hosts,
+}
+
 # Pairs of runs.
 
 
@@ -258,17 +311,23 @@ PAIRS: dict[str, tuple[Part, tuple[str, ...]]] = {
 }
 
 
+STEP = Step(
+    fetch_ns=3 * MS, copy_bytes=10_000_000, pinned=False, sync_within=True, within_ns=MS, sync=True, host_ns=2 * MS
+)
+
+
+def limited_run(run: Path, fetch_ms: int = 3) -> Path:
+    """A step: 3 ms for data, a pageable copy of 2, computing 10 with a reading call, 2 of the loop's."""
+    trained(run, [[*[replace(STEP, fetch_ns=fetch_ms * MS)] * 39, Step(boundary_ns=40 * MS)]] * 2)
+    return looked(run, {"memory_used_bytes": 10**9}, utilisation_pct=60.0)
+
+
 def limited_runs(at: Path) -> None:
-    """A run to be held to limits, one that it may be compared with, one too short, and one that was killed."""
-    step = Step(
-        fetch_ns=3 * MS, copy_bytes=10_000_000, pinned=False, sync_within=True, within_ns=MS, sync=True, host_ns=2 * MS
-    )
-    for name, fetch_ms in (("run", 3), ("slower", 6)):
-        plan = replace(step, fetch_ns=fetch_ms * MS)
-        run = trained(at / name, [[*[plan] * 39, Step(boundary_ns=40 * MS)]] * 2)
-        looked(run, {"memory_used_bytes": 10**9}, utilisation_pct=60.0)
-    trained(at / "short", [[step] * 20])
-    trained(at / "killed", [[step] * 60], ended=None)
+    """A run to be held to limits, one to compare it with, one too short, and one that was killed."""
+    limited_run(at / "run")
+    limited_run(at / "slower", 6)
+    trained(at / "short", [[STEP] * 20])
+    trained(at / "killed", [[STEP] * 60], ended=None)
     trained(at / "nothing", [])
     noisy(at / "noisy", SOME(1), run_noise=0.0)
     noisy(at / "noisier", SOME(2), run_noise=0.0, fetch_ms=10.8)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from golden import comparisons, others, ranks, singles
+from golden import comparisons, others, singles
 from golden.output import (
     PAGE,
     Output,
@@ -260,10 +260,10 @@ def _recordings(builders: Mapping[str, Callable[[Path], None]], folder: str) -> 
 
 
 RECORDINGS: dict[str, Recording] = {
-    **_recordings(singles.BUILDERS | ranks.BUILDERS | others.ATTACHED, "run"),
+    **_recordings(singles.BUILDERS | others.RANKS | others.ATTACHED, "run"),
     **_recordings(comparisons.COMPARISONS, "table"),
     **_recordings(others.TUNINGS, "tuned"),
-    "ranks-two-hosts": Recording(ranks.two_hosts, OF_HOSTS),
+    "ranks-two-hosts": Recording(others.two_hosts, OF_HOSTS),
     **{name: Recording(build, _three_forms("compare", *runs)) for name, (build, runs) in comparisons.RECORDED.items()},
     "published-logs": Recording(comparisons.published_logs, OF_LOGS),
     **{name: Recording(build, _three_forms("diff", *sides)) for name, (build, sides) in others.PAIRS.items()},

@@ -6,7 +6,7 @@ A catalogue, in which whoever adds a cause looks for those it is to be told from
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,18 +16,37 @@ import numpy as np
 
 from support.crafted import add, add_events, amend, steps_of, train_on_cpu
 from support.long_run import make as long_run
-from support.planted_runs import H200, Making, batch, happened, hosted, looked, pooled, serial, told, trained, until
+from support.planted_runs import (
+    COMPUTE,
+    H200,
+    ODD,
+    Making,
+    Spans,
+    batch,
+    boundaries,
+    evaluated,
+    happened,
+    hosted,
+    looked,
+    pooled,
+    retries,
+    serial,
+    shapes,
+    slower_steps,
+    threads,
+    told,
+    trained,
+    until,
+)
 from support.planted_stacks import plant_stacks
 from support.stacks import FETCH, WORKER
 from whyidle.devices.conditions import Conditions
 from whyidle.devices.emulated import EmulatedSpec
 from whyidle.record.reader import Records
-from whyidle.record.run import SampledDevice, note_devices, open_run, update_run
+from whyidle.record.run import SampledDevice, note_devices, update_run
 from whyidle.record.schema import (
     BATCH,
     CONTENT,
-    EVENT,
-    HEADER_BYTES,
     HOST,
     NOT_MEASURED,
     STACK,
@@ -42,7 +61,6 @@ from whyidle.record.stacks import Call, Names, StackNames
 from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step
 
 DATA = Path(__file__).parents[1] / "data"
-COMPUTE = 10 * MS
 PLAIN = Making()
 QUEUING = Making(cpu=0.25, queued=0.7)
 READING = Making(cpu=0.15, read=0.8, read_bytes=7_200_000, read_chars_bytes=8_000_000, batch_bytes=4_800_000)
@@ -99,10 +117,6 @@ def steps(number: int, epochs: int = 1, **each: Any) -> list[list[Step]]:
 def computed(number: int, **each: Any) -> list[list[Step]]:
     """Steps whose data takes no time."""
     return steps(number, fetch_ns=0, **each)
-
-
-def slower_steps(odd: Sequence[int], by_ms: int) -> list[list[Step]]:
-    return [[Step(fetch_ns=0, compute_ns=COMPUTE + (by_ms * MS if n in odd else 0), sync=True) for n in range(200)]]
 
 
 def pool(plan: int | list[list[Step]], number: int, making: Making = PLAIN, count: int = 100, **how: Any) -> Part:
@@ -208,60 +222,32 @@ def launched(steps: Records) -> None:
     steps["optimizer_end_ns"] = steps["step_end_ns"] - MS // 10
 
 
-def held_by_threads(run: Path) -> None:
-    rows = [(t, EventKind.PYTHON_THREADS, t - START, NOT_MEASURED) for t in range(START, until(run), 20 * MS)]
-    add_events(run, rows)
-
-
 def phase(name: str, when: Callable[[Records], Any]) -> Part:
     """A phase that the program marks, in each step."""
     return lambda run: happened(run, EventKind.PHASE, Names(run).number(name), when)
 
 
-def bounded(*parts: Callable[[Path, list[tuple[int, int]]], None]) -> Part:
+def bounded(*parts: Callable[[Path, Spans], None]) -> Part:
     """Epochs that end with 300 ms of something; told what it is by the spans of it."""
 
     def build(run: Path) -> None:
         epoch = [Step(fetch_ns=0)] * 39 + [Step(fetch_ns=0, sync=True, boundary_ns=300 * MS)]
         trained(run, [epoch] * 4)
-        events = open_run(run).records(EVENT)
-        spans = events[events["what"] == EventKind.BOUNDARY]
         for tell in parts:
-            tell(run, list(zip(spans["t_ns"].tolist(), spans["end_ns"].tolist(), strict=True)))
+            tell(run, boundaries(run))
         hosted(run, 1.0, 8)
 
     return build
 
 
-def evaluated(run: Path, spans: list[tuple[int, int]]) -> None:
-    add_events(run, [(begin, EventKind.EVALUATION, 8 * (end - begin) // 10, end) for begin, end in spans])
-    add_events(run, [(end, EventKind.EVALUATION_WORKERS, 0, NOT_MEASURED) for _, end in spans])
-
-
-def saved(run: Path, spans: list[tuple[int, int]]) -> None:
+def saved(run: Path, spans: Spans) -> None:
     add_events(run, [(begin, EventKind.SAVE, 0, begin + 9 * (end - begin) // 10) for begin, end in spans])
-
-
-ODD = range(15, 200, 10)
-"""Steps to which something happens."""
-
-
-def retried(run: Path) -> None:
-    stamps = steps_of(run)["step_end_ns"]
-    rows = [(int(stamps[n]), EventKind.ALLOCATOR_RETRIES, count, NOT_MEASURED) for count, n in enumerate(ODD, 1)]
-    add_events(run, rows)
 
 
 SLOW_CLOCK = {"sm_clock_mhz": 900, "sm_clock_max_mhz": 1500, "throttle_reasons": 0x20, "temperature_c": 88}
 FULL_MEMORY = {"memory_used_bytes": 79 * 10**9, "memory_total_bytes": 80 * 10**9}
 NARROW_LINK = {"pcie_generation": 4, "pcie_width": 8, "pcie_max_generation": 4, "pcie_max_width": 16}
 OTHERS = Conditions(others=0.5, processes=2)
-
-
-def other_shapes(steps: Records) -> None:
-    new = np.isin(steps["step"], list(ODD))
-    steps["flags"] |= StepFlag.SHAPE_KNOWN | np.where(new, StepFlag.NEW_SHAPE, 0)
-    steps["flags"] |= 1000 << StepFlag.ELEMENTS_SHIFT
 
 
 def torn(run: Path) -> None:
@@ -308,12 +294,12 @@ def transforms(run: Path) -> None:
     ]
     add(run, TRANSFORM, rows)
     slow = names.number("photos/large one.jpg")
-    (path,) = run.glob("batch-*.rec")
-    count = (path.stat().st_size - HEADER_BYTES) // BATCH.record_bytes
-    batches = np.memmap(path, BATCH.dtype, "r+", HEADER_BYTES, (count,))
-    batches["slowest_name"][::10], batches["slowest_ns"][::10] = slow, 30 * MS
-    batches["transform_ns"][:24] = 24 * MS
-    batches.flush()
+
+    def put_slow_ones(batches: Records) -> None:
+        batches["slowest_name"][::10], batches["slowest_ns"][::10] = slow, 30 * MS
+        batches["transform_ns"][:24] = 24 * MS
+
+    amend(run, put_slow_ones, BATCH)
 
 
 BAD = "[red]x[/red] <b>&amp;\x1b[31m\u202e:smile:"
@@ -389,9 +375,7 @@ BUILDERS: dict[str, Part] = {
         host(1.0, 4),
     ),
     "gc": recording(trains(computed(120, sync=True, host_ns=6 * MS)), happens(EventKind.GARBAGE, 2, ends(5))),
-    "gil": recording(
-        trains(computed(120, sync=True, host_ns=10 * MS), cpu_ns=MS), held_by_threads, host(1.5, 4, queued=0.05)
-    ),
+    "gil": recording(trains(computed(120, sync=True, host_ns=10 * MS), cpu_ns=MS), threads, host(1.5, 4, queued=0.05)),
     # Work behind the optimizer besides.
     "main-process": recording(
         pool(computed(120, sync=True, before_ns=6 * MS, host_ns=2 * MS), 2),
@@ -417,11 +401,11 @@ BUILDERS: dict[str, Part] = {
     "breakpoint": recording(
         trains([[Step(fetch_ns=0, sync=True, host_ns=3000 * MS if n == 100 else 0) for n in range(160)]])
     ),
-    "validation": recording(bounded(evaluated)),
+    "validation": recording(bounded(partial(evaluated, waited=0.8, workers=0))),
     "checkpoints": recording(bounded(saved)),
     "ends-of-epochs": recording(bounded(lambda run, _: told(run, 3, 2, 0))),
     "memory-pressure": recording(
-        trains(slower_steps(ODD, 40), device=H200), retried, looks(FULL_MEMORY, utilisation_pct=95.0)
+        trains(slower_steps(ODD, 40 * MS), device=H200), retries, looks(FULL_MEMORY, utilisation_pct=95.0)
     ),
     "throttled": recording(
         trains(computed(200, sync=True), device=H200),
@@ -435,7 +419,7 @@ BUILDERS: dict[str, Part] = {
         ),
         looks(OTHERS.state(0), utilisation_pct=84.0),
     ),
-    "shape-churn": recording(trains(slower_steps(ODD, 60)), amends(other_shapes)),
+    "shape-churn": recording(trains(slower_steps(ODD, 60 * MS)), shapes),
     "compiling": recording(
         processor([{"flags": StepFlag.SHAPE_KNOWN | StepFlag.NEW_SHAPE}] * 60),
         info(**COMMAND),

@@ -65,13 +65,13 @@ def add_events(folder: Path, rows: Iterable[tuple[int, int, int, int]]) -> None:
     add(folder, EVENT, events_of(rows))
 
 
-def amend(folder: Path, change: Callable[[Records], None]) -> None:
-    """Change what was recorded of the steps."""
-    (path,) = folder.glob("step-*.rec")
-    count = len(open_run(folder).records(STEP))
-    steps = np.memmap(path, dtype=STEP.dtype, mode="r+", offset=HEADER_BYTES, shape=(count,))
-    change(steps)
-    steps.flush()
+def amend(folder: Path, change: Callable[[Records], object], kind: Kind = STEP) -> None:
+    """Change what was recorded of the steps, or in other records."""
+    (path,) = folder.glob(f"{kind.name}-*.rec")
+    count = len(open_run(folder).records(kind))
+    records = np.memmap(path, dtype=kind.dtype, mode="r+", offset=HEADER_BYTES, shape=(count,))
+    change(records)
+    records.flush()
 
 
 def steps_of(folder: Path) -> Records:

@@ -1,4 +1,4 @@
-"""Trainings on a virtual clock, with the batches, looks at the host and settings that recordings of them hold."""
+"""Trainings on a virtual clock, with the batches, looks at the host and settings that recordings hold."""
 
 from __future__ import annotations
 
@@ -6,19 +6,27 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from support.crafted import add, add_events, amend, steps_of
+from support.crafted import add, add_events, amend, found, steps_of
 from whyidle.devices.emulated import EmulatedSpec
 from whyidle.record.reader import Records
-from whyidle.record.run import update_run
-from whyidle.record.schema import BATCH, DEVICE, HOST, NOT_MEASURED, EventKind
+from whyidle.record.run import open_run, update_run
+from whyidle.record.schema import BATCH, DEVICE, EVENT, HOST, NOT_MEASURED, EventKind, StepFlag
 from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
 
 OWN = {"trial": None, "command": ["python", "train.py"]}
 """Of run.json, where a training is a user's and no scenario's."""
+SEVERITIES = [0.12, 0.3, 0.6]
+COMPUTE = 10 * MS
+STEPS = 200
+ODD = range(15, STEPS, 10)
+"""Steps to which something happens."""
+Spans = list[tuple[int, int]]
+"""Begins and ends."""
 H200 = {"kind": "cuda", "name": "cuda", "title": "NVIDIA H200", "count": 1}
 
 
@@ -148,6 +156,14 @@ def batch(
     }
 
 
+def batch_trace(worker: int, begin: int, end: int, **more: Any) -> Any:
+    """What a loader tells of a batch: who made it when, and whatever else is given."""
+    told: Mapping[str, Any] = dict.fromkeys(
+        ("read_ns", "decode_ns", "transform_ns", "collate_ns", "cpu_ns", "minor_faults", "read_bytes")
+    )
+    return SimpleNamespace(worker=worker, begin_ns=begin, end_ns=end, **(told | {"threads": 1} | more))
+
+
 def serial(folder: Path, steps: int, fetch_ms: float, making: Making, **how: Any) -> Path:
     """Train on batches that the training makes itself."""
     trained(folder, [[Step(fetch_ns=round(fetch_ms * MS))] * steps], **how)
@@ -205,7 +221,7 @@ def hosted(
 
 
 def looked(folder: Path, *states: Mapping[str, float], utilisation_pct: float | None = None) -> Path:
-    """Looks at the device, the states in turns, every 50 ms; utilisation in windows of the same length."""
+    """Looks at the device every 50 ms, the states in turns; utilisation in windows as long."""
     rows: list[dict[str, float]] = []
     for number, at in enumerate(range(START, until(folder), 50 * MS)):
         rows.append({"t_ns": at, "device": 0, **states[number % len(states)]})
@@ -219,3 +235,64 @@ def happened(folder: Path, what: int, value: int, when: Callable[[Records], Iter
     """Further events that last, placed by the steps."""
     add_events(folder, [(begin, what, value, end) for begin, end in when(steps_of(folder))])
     return folder
+
+
+def slower_steps(odd: Iterable[int], by_ns: int, fetch_ns: int = 0) -> list[list[Step]]:
+    """Steps of 10 ms, of which some compute so much longer."""
+    longer = set(odd)
+    return [[Step(fetch_ns, COMPUTE + (by_ns if n in longer else 0), sync=True) for n in range(STEPS)]]
+
+
+def computing(folder: Path, odd_ns: int = 0, odd: Iterable[int] = ODD, fetch_ns: int = 0) -> Path:
+    train(folder, slower_steps(odd, odd_ns, fetch_ns))
+    return folder
+
+
+def clocked(mhz: float, reasons: int, most: float = 1500) -> dict[str, float]:
+    return {"sm_clock_mhz": round(mhz), "sm_clock_max_mhz": most, "throttle_reasons": reasons}
+
+
+def shares(folder: Path) -> dict[str | None, float]:
+    return {cause: finding.share for cause, finding in found(folder).items()}
+
+
+def elements(folder: Path, count: Any, flags: Any = StepFlag.SHAPE_KNOWN) -> Path:
+    """The batches hold so many elements, all or each."""
+    more = flags | np.int64(count) << StepFlag.ELEMENTS_SHIFT
+    amend(folder, lambda steps: np.bitwise_or(steps["flags"], more, out=steps["flags"]))
+    return folder
+
+
+def shapes(folder: Path, new: Iterable[int] = ODD) -> Path:
+    """The batches of some steps are the first of their shape."""
+    is_new = np.isin(steps_of(folder)["step"], list(new))
+    return elements(folder, 1000, StepFlag.SHAPE_KNOWN | np.where(is_new, StepFlag.NEW_SHAPE, 0))
+
+
+def retries(folder: Path, steps: Iterable[int] = ODD) -> None:
+    """The allocator tried again in some steps, and was asked right after each."""
+    ends = steps_of(folder)["step_end_ns"]
+    asked = [(int(ends[n]), EventKind.ALLOCATOR_RETRIES, count, NOT_MEASURED) for count, n in enumerate(steps, 1)]
+    add_events(folder, asked)
+
+
+def threads(folder: Path, cpus: float = 1.0) -> Path:
+    """Other Python threads that keep so many CPUs busy."""
+    looks = range(START, until(folder), 20 * MS)
+    add_events(folder, [(t, EventKind.PYTHON_THREADS, round(cpus * (t - START)), NOT_MEASURED) for t in looks])
+    return folder
+
+
+def boundaries(folder: Path) -> Spans:
+    """When the training was outside its steps."""
+    events = open_run(folder).records(EVENT)
+    spans = events[events["what"] == EventKind.BOUNDARY]
+    return list(zip(spans["t_ns"].tolist(), spans["end_ns"].tolist(), strict=True))
+
+
+def evaluated(folder: Path, spans: Spans, waited: float, workers: int | None = None) -> None:
+    """Validation all that time, waiting for data for such a part of it."""
+    rows = [(begin, EventKind.EVALUATION, round(waited * (end - begin)), end) for begin, end in spans]
+    if workers is not None:
+        rows += [(end, EventKind.EVALUATION_WORKERS, workers, NOT_MEASURED) for _, end in spans]
+    add_events(folder, sorted(rows))

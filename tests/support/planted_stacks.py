@@ -8,14 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from support.crafted import add, steps_of
-from whyidle.record.run import open_run
-from whyidle.record.schema import HEADER_BYTES, NOT_MEASURED, STACK, ThreadState
+from support.crafted import add, amend, steps_of
+from support.stacks import LIB, TORCH
+from whyidle.record.reader import Records
+from whyidle.record.schema import NOT_MEASURED, STACK, ThreadState
 from whyidle.record.stacks import Call, CallStack, StackNames
 from whyidle.scenarios.planted import MS, START
 
-TORCH = "/venv/lib/python3.12/site-packages/torch"
-LIB = "/usr/lib/python3.12"
 MAIN = Call("main", "/home/me/train.py", 61, "train(model, loader)")
 NEXT = Call("_BaseDataLoaderIter.__next__", f"{TORCH}/utils/data/dataloader.py", 734, "data = self._next_data()")
 WAIT = Call("wait", f"{LIB}/multiprocessing/connection.py", 1136, "ready = selector.select(timeout)")
@@ -81,12 +80,12 @@ def look(
             }
         )
     add(folder, STACK, rows)
-    (path,) = folder.glob("stack-*.rec")
-    count = len(open_run(folder).records(STACK))
-    kept = np.memmap(path, dtype=STACK.dtype, mode="r+", offset=HEADER_BYTES, shape=(count,))
-    kept[:] = kept[np.argsort(kept["t_ns"], kind="stable")]
-    kept["seq"] = np.arange(1, count + 1)
-    kept.flush()
+
+    def put_in_order(kept: Records) -> None:
+        kept[:] = kept[np.argsort(kept["t_ns"], kind="stable")]
+        kept["seq"] = np.arange(1, len(kept) + 1)
+
+    amend(folder, put_in_order, STACK)
     return folder
 
 

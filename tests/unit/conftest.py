@@ -18,3 +18,12 @@ def planned(tmp_path: Path) -> Planned:
     from support.cells import Planned
 
     return Planned(tmp_path)
+
+
+@pytest.fixture
+def starved(tmp_path: Path) -> Path:
+    """A run whose device waits for data half of the time: batches take 20 ms, 10 of them while it still computes."""
+    from whyidle.scenarios.planted import MS, Step, train
+
+    train(tmp_path / "starved", [[Step(fetch_ns=20 * MS)] * 100])
+    return tmp_path / "starved"

@@ -3,23 +3,80 @@ where little is known or runs differ anyway, nothing is named that is not proven
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from support.batch_sweeps import REPEATS, SAMPLES, Run, always, batch_trace, cells_of, judged, steady, verdict_of
 from support.crafted import add, add_events, amend, facts_of_run, steps_of
-from support.planted_runs import looked
-from whyidle.analyse.cells.batch_size import Compared, RunTerms, SweepFit, batch_verdict
+from support.planted_runs import batch_trace, elements, looked, until
+from whyidle.analyse.cells.batch_size import BatchVerdict, Compared, RunTerms, SweepFit, batch_verdict
+from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
 from whyidle.analyse.statistics import RUN_NOISE
-from whyidle.record.reader import Records
 from whyidle.record.run import update_run
-from whyidle.record.schema import BATCH, DEVICE, HOST, NOT_MEASURED, EventKind, StepFlag
+from whyidle.record.schema import BATCH, DEVICE, HOST, NOT_MEASURED, EventKind
 from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
+
+SAMPLES = 1280
+"""Of a run, whatever the batch."""
+REPEATS = 3
+Run = Callable[[Path, int], Any]
+"""Trains at a batch size into a folder."""
+
+
+def always(_: int) -> bool:
+    """At every batch size."""
+    return True
+
+
+def judged(tmp_path: Path, run: Run, *sizes: int, repeats: int = REPEATS) -> BatchVerdict:
+    """Equal runs of each size: on the virtual clock there is no noise."""
+    once = cells_of(tmp_path, {size: [run] for size in sizes})
+    return verdict_of({size: runs * repeats for size, runs in once.items()})
+
+
+def cells_of(folder: Path, runs: Mapping[int, Sequence[Run]]) -> dict[int, list[Facts]]:
+    """The recordings of each size, by what trains them."""
+    cells: dict[int, list[Facts]] = {size: [] for size in runs}
+    for size, of_size in runs.items():
+        for number, run in enumerate(of_size):
+            run(folder / f"{size}-{number}", size)
+            cells[size].append(facts_of_run(folder / f"{size}-{number}"))
+    return cells
+
+
+def verdict_of(cells: Mapping[int, Sequence[Facts]]) -> BatchVerdict:
+    """Of sizes whose runs were made in as many rounds."""
+    verdict = batch_verdict((size, number, run) for size, runs in cells.items() for number, run in enumerate(runs))
+    assert verdict is not None
+    return verdict
+
+
+def steady(
+    load_ms: float = 0.1,
+    compute_ms: float = 1.0,
+    fixed_ms: float = 0.0,
+    epochs: int = 4,
+    first_ms: float = 0.0,
+    samples: Callable[[int], int] = lambda _: SAMPLES,
+    **more: Callable[[int], Any],
+) -> Run:
+    """Times a sample; `fixed_ms` a step; `first_ms` a sample more for the first batch of an epoch; of `more` each is a
+    function of the batch."""
+
+    def run(folder: Path, batch: int) -> Any:
+        step = {name: value(batch) for name, value in more.items()}
+        compute = step.pop("compute_ns", round((batch * compute_ms + fixed_ms) * MS))
+        load = step.pop("fetch_ns", round(batch * load_ms * MS))
+        rest = [Step(load, compute, **step)] * (samples(batch) // batch // epochs - 1)
+        first = Step(load + round(batch * first_ms * MS), compute, **step)
+        return train(folder, [[first, *rest]] * epochs, samples=batch)
+
+    return run
+
 
 OfBatch = Callable[[int], Any]
 
@@ -51,15 +108,12 @@ def traced(
     return run
 
 
-def elements(run: Run, of_batch: OfBatch) -> Run:
+def of_elements(run: Run, of_batch: OfBatch) -> Run:
     """Batches of so many elements."""
 
     def with_elements(folder: Path, batch: int) -> None:
-        def change(steps: Records) -> None:
-            steps["flags"] |= StepFlag.SHAPE_KNOWN | round(of_batch(batch)) << StepFlag.ELEMENTS_SHIFT
-
         run(folder, batch)
-        amend(folder, change)
+        elements(folder, round(of_batch(batch)))
 
     return with_elements
 
@@ -126,8 +180,8 @@ TWICE = ["2.00× as long", "2.00× as many samples"]
         (traced(larger(1, 3), workers=0), (8, 16), "loader_floor", "input", SLOWER_MADE),
         (traced(larger(1.5, 3), made_ms=larger(1, 1.1)), (8, 16), "loader_floor", "input", ["not: a sample takes"]),
         (read_back, (8, 16), "memory", "input", []),
-        (elements(PADDED, ns(larger(1e-3, 1.5e-3))), (8, 32), "padding", "copy", ["50 % more"]),
-        (elements(UNPADDED, lambda b: 1000 * b), (8, 32), "compute_growth", "compute", []),
+        (of_elements(PADDED, ns(larger(1e-3, 1.5e-3))), (8, 32), "padding", "copy", ["50 % more"]),
+        (of_elements(UNPADDED, lambda b: 1000 * b), (8, 32), "compute_growth", "compute", []),
         (slower_clock, (8, 16), "compute_growth", "compute", ["not: MHz"]),
         (GROWING_LOOP, (8, 32), "none", "host", ["training loop's own work"]),
         (steady(host_ns=ns(larger(1, 1)), sync=always), (8, 32), "none", None, ["for host: 1.00 ms per sample"]),
@@ -339,13 +393,11 @@ def test_where_others_may_be_why_no_mechanism_is_named(
     tmp_path: Path, load_ms: tuple[float, float], others: tuple[float, float], repeats: int, said: str
 ) -> None:
     def run(folder: Path, batch: int) -> None:
-        place = int(batch > 8)
-        steady(load_ms=load_ms[place], sync=always)(folder, batch)
-        busy = others[place]
-        end = int(steps_of(folder)["step_end_ns"].max())
+        steady(load_ms=load_ms[batch > 8], sync=always)(folder, batch)
+        busy = others[batch > 8]
         rows = [
             {"t_ns": t, "cpus": 2000, "tree_cpu_ns": (t - START) // 2, "machine_busy_pct": 100 * (0.5 + busy) / 2}
-            for t in range(START, end, 100 * MS)
+            for t in range(START, until(folder), 100 * MS)
         ]
         add(folder, HOST, rows)
         update_run(folder, {"host": {"cpus": 2}})
@@ -359,11 +411,8 @@ def test_where_others_may_be_why_no_mechanism_is_named(
 @pytest.mark.parametrize("told", [0, NOT_MEASURED])
 def test_runs_without_samples_are_left_out(tmp_path: Path, told: int) -> None:
     def without(folder: Path, batch: int) -> None:
-        def change(steps: Records) -> None:
-            steps["samples"] = told
-
         steady()(folder, batch)
-        amend(folder, change)
+        amend(folder, lambda steps: steps["samples"].fill(told))
 
     cells = cells_of(tmp_path, {8: [steady()], 16: [without, steady()]})
     assert batch_verdict([(8, None, cells[8][0]), (16, None, cells[16][0])]) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
@@ -12,20 +12,30 @@ from typing import Any
 import numpy as np
 import pytest
 
+from golden import singles
 from support.crafted import add, add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
-from support.device_runs import COMPUTE, ODD, SEVERITIES, STEPS, clocked, computing, shares
 from support.judged_waits import rates
-from support.planted_runs import looked
+from support.planted_runs import (
+    COMPUTE,
+    ODD,
+    SEVERITIES,
+    STEPS,
+    clocked,
+    computing,
+    looked,
+    retries,
+    shapes,
+    shares,
+    until,
+)
 from whyidle.analyse.causes.claim import Piece
 from whyidle.analyse.causes.pieces import pieces_of
 from whyidle.analyse.intervals import covered
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.statistics import SCATTER_SD
-from whyidle.devices.conditions import Conditions
-from whyidle.devices.emulated import EmulatedSpec
 from whyidle.record.reader import Records
 from whyidle.record.run import open_run, update_run
-from whyidle.record.schema import DEVICE, NOT_MEASURED, EventKind, StepFlag
+from whyidle.record.schema import DEVICE, EventKind, StepFlag
 from whyidle.scenarios.planted import MS, START, Step, train
 
 
@@ -34,32 +44,12 @@ def each_odd(share: float) -> int:
     return round(10 * COMPUTE * share / (1 - share))
 
 
-def shapes(folder: Path, new: Iterable[int] = ODD) -> Path:
-    """The batches of some steps are the first of their shape."""
-
-    def change(steps: Records) -> None:
-        steps["flags"] |= StepFlag.SHAPE_KNOWN | 1000 << StepFlag.ELEMENTS_SHIFT
-        steps["flags"][np.isin(steps["step"], list(new))] |= StepFlag.NEW_SHAPE
-
-    amend(folder, change)
-    return folder
-
-
 def compiled(folder: Path, share: float) -> None:
     """Steps with new shapes, compiled for before they can compute."""
     wait = each_odd(share)
     train(folder, [[Step(fetch_ns=0, sync=True, before_ns=wait if n in ODD else 0) for n in range(STEPS)]])
     begins = steps_of(shapes(folder))["fetch_end_ns"]
     add_events(folder, [(int(begins[n]), EventKind.COMPILE, 0, int(begins[n]) + wait) for n in ODD])
-
-
-def retries(folder: Path, steps: Iterable[int] = ODD) -> None:
-    """The allocator tried again in some steps, and was asked right after each."""
-    ends = steps_of(folder)["step_end_ns"]
-    add_events(
-        folder,
-        [(int(ends[n]), EventKind.ALLOCATOR_RETRIES, count, NOT_MEASURED) for count, n in enumerate(steps, 1)],
-    )
 
 
 def lengths(folder: Path, drawn: list[int], power: float = 1.0, first_ms: float = 0.0, sized: bool = True) -> Path:
@@ -221,8 +211,7 @@ def test_clocks_held_down_have_their_share_and_others_none(
 def heated(folder: Path, state: dict[str, float]) -> Path:
     """The driver only counts the time that heat takes, all of it."""
     computing(folder)
-    end = int(steps_of(folder)["step_end_ns"].max())
-    looks = range(START, end, 50 * MS)
+    looks = range(START, until(folder), 50 * MS)
     add(folder, DEVICE, [{"t_ns": t, "device": 0, "thermal_ns": t - START} | state for t in looks])
     return folder
 
@@ -245,16 +234,6 @@ def test_notes_do_not_repeat_what_a_finding_says(tmp_path: Path, clock: float, n
     assert len([n for n in analyse(open_run(folder)).notes if "clocks" in n]) == notes
 
 
-def emulated(folder: Path, conditions: Conditions, fetch_ns: int = 0) -> Path:
-    """A training on a device under such conditions, whose driver says so and counts what really ran."""
-    spec = EmulatedSpec("test", "Test", 10**12, 10e9, 5e9, conditions=conditions)
-    train(folder, [[Step(fetch_ns=fetch_ns, sync=True)] * STEPS], spec=spec)
-    own = facts_of_run(folder).parts.stepping_share
-    busy = own + (1 - own) * conditions.others
-    looked(folder, conditions.state(0), utilisation_pct=100 * busy)
-    return folder
-
-
 def evaluating(folder: Path, boundary_ns: int, every: int, fetch_ns: int = 0) -> Path:
     """A training that validates on the device after every so many steps."""
     step = Step(fetch_ns=fetch_ns, compute_ns=COMPUTE, sync=True)
@@ -262,14 +241,14 @@ def evaluating(folder: Path, boundary_ns: int, every: int, fetch_ns: int = 0) ->
     return folder
 
 
-def busy_when(folder: Path, outside: float, idle: float = 0.0, window_ns: int = 50 * MS) -> None:
-    """Utilisation windows in which kernels ran while the steps computed, and for shares of other times."""
+def busy_when(folder: Path, idle: float, window_ns: int) -> None:
+    """Utilisation where kernels ran while steps computed, outside them, and for a share of the rest."""
     parts = facts_of_run(folder).parts
-    ends = np.arange(START + window_ns, int(steps_of(folder)["step_end_ns"].max()), window_ns)
+    ends = np.arange(START + window_ns, until(folder), window_ns)
     own, beside = (
         covered(part, ends - window_ns, ends) / window_ns for part in (parts.when["compute"], parts.when["boundary"])
     )
-    ran = 100 * (own + outside * beside + idle * (1 - own - beside))
+    ran = 100 * (own + beside + idle * (1 - own - beside))
     told = zip(ends.tolist(), ran.tolist(), strict=True)
     rows = [{"t_ns": t, "device": 0, "window_ns": window_ns, "utilisation_pct": part} for t, part in told]
     add(folder, DEVICE, [*rows, {"t_ns": START + 200 * MS, "device": 0, "processes": 2}])
@@ -294,7 +273,7 @@ def test_others_beside_a_training_that_validates_keep_their_share(
     tmp_path: Path, boundary_ms: int, every: int, fetch_ms: int, window_ms: int, others: float
 ) -> None:
     folder = evaluating(tmp_path / "run", boundary_ms * MS, every, fetch_ms * MS)
-    busy_when(folder, 1.0, others, window_ms * MS)
+    busy_when(folder, others, window_ms * MS)
     assert facts_of_run(folder).sampled.gpu_processes == 2
     seen = found(folder).get("device.contended")
     assert (seen is not None) == (others > 0 and window_ms == 50)
@@ -324,8 +303,8 @@ def test_windows_of_unknown_length_cannot_be_placed_and_full_ones_are_nobody_els
 def test_kernels_of_this_jobs_own_processes_and_loaders_are_not_others(
     tmp_path: Path, known: dict[str, Any], contended: bool
 ) -> None:
-    folder = emulated(tmp_path / "run", Conditions(others=0.5, processes=2), fetch_ns=10 * MS)
-    facts = replace(facts_of_run(folder), **known)
+    singles.BUILDERS["contended"](tmp_path)
+    facts = replace(facts_of_run(tmp_path / "run"), **known)
     assert (pieces_of(facts)[Piece.CONTENDED] > 0) is contended
 
 

@@ -1,4 +1,4 @@
-"""What the training's own process costs, within the steps and outside them: alone, together, and where it is none."""
+"""What the training's own process costs in steps and outside them: alone, together, and where nothing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.crafted import add, add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
-from support.device_runs import COMPUTE, SEVERITIES, shares
+from support.crafted import add, add_events, amend, evidence, facts_of_run, found, train_on_cpu
 from support.judged_waits import rates
-from support.planted_runs import Making, batch, hosted, pooled, told, trained
+from support.planted_runs import (
+    COMPUTE,
+    SEVERITIES,
+    Making,
+    Spans,
+    batch,
+    boundaries,
+    evaluated,
+    happened,
+    hosted,
+    looked,
+    pooled,
+    shares,
+    threads,
+    told,
+    trained,
+    until,
+)
 from whyidle.analyse.causes.claim import Claim, Piece
 from whyidle.analyse.causes.diagnosis import findings_of
 from whyidle.analyse.causes.finding import Finding
@@ -27,7 +43,7 @@ from whyidle.analyse.run.window import Window
 from whyidle.analyse.statistics import SCATTER_SD, scattered
 from whyidle.record.reader import Records, with_column
 from whyidle.record.run import open_run, update_run
-from whyidle.record.schema import BATCH, DEVICE, EVENT, HOST, NOT_MEASURED, PAUSE, EventKind, LoaderFlag, StepFlag
+from whyidle.record.schema import BATCH, EVENT, HOST, NOT_MEASURED, PAUSE, EventKind, LoaderFlag, StepFlag
 from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
 
 
@@ -36,17 +52,9 @@ def of_wall(share: float) -> int:
     return round(COMPUTE * share / (1 - share))
 
 
-def gapped(folder: Path, gap_ns: int, steps: int = 150) -> Path:
+def gapped(folder: Path, gap_ns: int) -> Path:
     """A training whose loop works for so long once the device is done."""
-    train(folder, [[Step(fetch_ns=0, compute_ns=COMPUTE, sync=True, host_ns=gap_ns)] * steps])
-    return folder
-
-
-def threads(folder: Path, cpus: float) -> Path:
-    """Other Python threads that keep so many CPUs busy."""
-    steps = steps_of(folder)
-    looks = range(START, int(steps["step_end_ns"].max()), 20 * MS)
-    add_events(folder, [(t, EventKind.PYTHON_THREADS, round(cpus * (t - START)), NOT_MEASURED) for t in looks])
+    train(folder, [[Step(fetch_ns=0, compute_ns=COMPUTE, sync=True, host_ns=gap_ns)] * 150])
     return folder
 
 
@@ -57,32 +65,29 @@ def waiting(folder: Path, own_ns: int, waited_ns: int) -> Path:
 
 
 def held_up(folder: Path, gap_ns: int, waited_ns: int, cpus: float = 1.0) -> Path:
-    """A loop that works for so long, and does not run for a part of that, beside threads that keep CPUs busy."""
+    """A loop that works so long, and does not run for a part of that, beside threads that use CPUs."""
     return waiting(threads(gapped(folder, gap_ns), cpus), gap_ns, waited_ns)
 
 
 def queuing(folder: Path, share: float) -> Path:
     """The training's thread waits for a CPU for so much of the time."""
-    looks = range(START, int(steps_of(folder)["step_end_ns"].max()), 200 * MS)
+    looks = range(START, until(folder), 200 * MS)
     add(folder, HOST, [{"t_ns": t, "main_thread_queue_ns": round(share * (t - START))} for t in looks])
     return folder
 
 
 def collect(folder: Path, each_ns: int) -> None:
     """A garbage collection at the end of each step."""
-    ends = steps_of(folder)["step_end_ns"].tolist()
-    add_events(folder, [(end - each_ns, EventKind.GARBAGE, 0, end) for end in ends])
+    happened(folder, EventKind.GARBAGE, 0, lambda s: [(e - each_ns, e) for e in s["step_end_ns"]])
 
 
-def syncing(folder: Path, within_ns: int) -> None:
-    step = Step(fetch_ns=0, compute_ns=COMPUTE, sync_within=True, within_ns=within_ns)
-    train(folder, [[step] * 150])
+SYNC = Step(fetch_ns=0, compute_ns=COMPUTE, sync_within=True)
 
 
 def anew(folder: Path, share: float) -> None:
     """Workers that live for one epoch are stopped at its end."""
     bounded(folder, share, epochs=True)
-    loader_of(folder, 3, 0)
+    told(folder, 3, None, 0)
 
 
 @pytest.mark.parametrize("share", SEVERITIES)
@@ -97,7 +102,12 @@ def anew(folder: Path, share: float) -> None:
         ),
         ("host.gc", lambda folder, share: collect(gapped(folder, of_wall(share)), of_wall(share)), "garbage", {}),
         ("host.gil", lambda folder, share: held_up(folder, of_wall(share), of_wall(share)), "global lock", {}),
-        ("host.sync", lambda folder, share: syncing(folder, of_wall(share)), "calls, at every step", {}),
+        (
+            "host.sync",
+            lambda folder, share: train(folder, [[replace(SYNC, within_ns=of_wall(share))] * 150]),
+            "calls, at every step",
+            {},
+        ),
         (
             "input.main_process",
             lambda folder, share: staged(folder, of_wall(share) / MS),
@@ -147,18 +157,12 @@ def halves(cause: str, share: float) -> dict[str, float]:
         (lambda folder: held_up(folder, 0, -MS, 0.9), {}),
         # Collections and waits for the lock leave the rest of the gap its own.
         *(
-            (
-                lambda folder, share=share: collect(gapped(folder, 2 * of_wall(share)), of_wall(share)),
-                halves("host.gc", share),
-            )
+            (lambda folder, plant=plant, share=share: plant(folder, of_wall(share)), halves(cause, share))
             for share in SEVERITIES
-        ),
-        *(
-            (
-                lambda folder, share=share: held_up(folder, 2 * of_wall(share), of_wall(share)),
-                halves("host.gil", share),
+            for cause, plant in (
+                ("host.gc", lambda folder, ns: collect(gapped(folder, 2 * ns), ns)),
+                ("host.gil", lambda folder, ns: held_up(folder, 2 * ns, ns)),
             )
-            for share in SEVERITIES
         ),
         # A loop that sleeps waits for no lock, nor beside threads that hardly run, nor where its own clock is unknown.
         (lambda folder: waiting(gapped(folder, COMPUTE), COMPUTE, COMPUTE), {"host.step_gap": 0.5}),
@@ -290,11 +294,7 @@ def test_waits_for_the_lock_are_behind_the_loop_between_launches_and_for_finishe
 ) -> None:
     folder = held_up(tmp_path / "run", COMPUTE // 2, COMPUTE // 2)
     if utilisation is not None:
-        end = int(steps_of(folder)["step_end_ns"].max())
-        rows = [
-            {"t_ns": t, "device": 0, "window_ns": 50 * MS, "utilisation_pct": 30.0} for t in range(START, end, 50 * MS)
-        ]
-        add(folder, DEVICE, rows)
+        looked(folder, {}, utilisation_pct=30.0)
     facts = facts_of_run(folder)
     handed_ns = round(handed * facts.parts.wall_ns)
     finding = gil(Claim(facts, pieces_of(facts)[Piece.GIL] + handed_ns))
@@ -320,10 +320,10 @@ def test_on_the_processor_waits_for_the_lock_are_no_computing(tmp_path: Path, sh
     assert found(folder)["host.gil"].share == pytest.approx(share, abs=0.02)
 
 
-def staged(folder: Path, stage_ms: float, steps: int = 120, **step: Any) -> Path:
-    """The loop works on each batch for so long before its model; the device is done with the step before."""
+def staged(folder: Path, stage_ms: float, **step: Any) -> Path:
+    """The loop works so long on each batch before its model; the device is done with the last step."""
     each = Step(fetch_ns=0, compute_ns=COMPUTE, sync=True, before_ns=round(stage_ms * MS), **step)
-    return trained(folder, [[each] * steps])
+    return trained(folder, [[each] * 120])
 
 
 @pytest.mark.parametrize(("stage_ms", "seen"), [(8, True), (30, True), (60, True), (30, False)])
@@ -386,8 +386,8 @@ def test_no_more_is_promised_than_workers_and_cpus_can_give(
 def test_what_the_training_waits_for_its_sampler_is_that_and_no_more(tmp_path: Path, drawn_ms: int) -> None:
     """Of fetches of 30 ms that follow computations of 10, the sampler takes the end."""
     folder = trained(tmp_path / "run", [[Step(fetch_ns=30 * MS)] * 100])
-    ends = steps_of(folder)["fetch_end_ns"].tolist()
-    add_events(folder, [(end - drawn_ms * MS, EventKind.SAMPLER, 8, end) for end in ends])
+    drawn_ns = drawn_ms * MS
+    happened(folder, EventKind.SAMPLER, 8, lambda s: [(e - drawn_ns, e) for e in s["fetch_end_ns"]])
     facts = facts_of_run(folder)
     # The first 10 ms of each fetch the device computes.
     share = min(drawn_ms, 20) / 30
@@ -400,7 +400,6 @@ def test_what_the_training_waits_for_its_sampler_is_that_and_no_more(tmp_path: P
 
 PASSES = 4
 BUSY = {"starting": 0.02, "busy": 0.95}
-Spans = list[tuple[int, int]]
 
 
 def bounded(folder: Path, share: float, epochs: bool = False) -> Spans:
@@ -408,17 +407,7 @@ def bounded(folder: Path, share: float, epochs: bool = False) -> Spans:
     each = round(400 * MS * share / (1 - share))
     plan = [Step(fetch_ns=0)] * 39 + [Step(fetch_ns=0, sync=True, boundary_ns=each)]
     train(folder, [plan] * PASSES if epochs else [plan * PASSES])
-    events = open_run(folder).records(EVENT)
-    spans = events[events["what"] == EventKind.BOUNDARY]
-    return list(zip(spans["t_ns"].tolist(), spans["end_ns"].tolist(), strict=True))
-
-
-def evaluated(folder: Path, spans: Spans, waited: float, workers: int | None = None) -> None:
-    """Validation all that time, waiting for data for such a part of it."""
-    rows = [(begin, EventKind.EVALUATION, round(waited * (end - begin)), end) for begin, end in spans]
-    if workers is not None:
-        rows += [(end, EventKind.EVALUATION_WORKERS, workers, NOT_MEASURED) for _, end in spans]
-    add_events(folder, sorted(rows))
+    return boundaries(folder)
 
 
 def made(folder: Path, spans: Spans, workers: int, starting: float, busy: float, first: int = 1, **of: Any) -> None:
@@ -545,7 +534,7 @@ def test_no_more_is_promised_than_the_waiting_that_so_many_workers_remove(
 def test_validation_is_not_told_to_take_what_it_has(tmp_path: Path, of_training: int, advised: bool) -> None:
     """Its two workers have time to spare, and what it waits for is not known."""
     validated(tmp_path / "run", 0.6, 2, {"starting": 0.02, "busy": 0.3})
-    loader_of(tmp_path / "run", of_training, 0)
+    told(tmp_path / "run", of_training, None, 0)
     changes = [change.change for change in found(tmp_path / "run")["host.boundary"].next]
     assert any(change.startswith("Give the validation loader") for change in changes) is advised
     assert [change.startswith("Validate less often") for change in changes].count(True) == 1
@@ -575,14 +564,9 @@ def test_validation_and_a_checkpoint_within_it_are_counted_apart(tmp_path: Path)
     assert seen["Saving checkpoints"] == pytest.approx(20, abs=2)
 
 
-def loader_of(folder: Path, workers: int, flags: int) -> None:
-    told = [(EventKind.LOADER_WORKERS, workers), (EventKind.LOADER_FLAGS, flags)]
-    add_events(folder, [(START, what, value, NOT_MEASURED) for what, value in told])
-
-
 def test_workers_that_live_on_are_offered_before_what_validation_lacks(tmp_path: Path) -> None:
     spans = bounded(tmp_path / "run", 0.2, epochs=True)
-    loader_of(tmp_path / "run", 3, 0)
+    told(tmp_path / "run", 3, None, 0)
     evaluated(tmp_path / "run", [(at, end - (end - at) // 7) for at, end in spans], waited=0.9, workers=2)
     finding = found(tmp_path / "run")["host.boundary"]
     assert evidence(finding)["persistent_workers"] == "off"
@@ -593,20 +577,20 @@ def test_workers_that_live_on_are_offered_before_what_validation_lacks(tmp_path:
 @pytest.mark.parametrize(
     ("share", "epochs", "loader", "meanwhile"),
     [
-        (0.3, True, (3, LoaderFlag.PERSISTENT_WORKERS), None),
+        (0.3, True, (3, None, LoaderFlag.PERSISTENT_WORKERS), None),
         (0.3, True, None, None),
-        (0.3, True, (0, 0), None),
-        (0.3, False, (3, 0), None),  # within epochs
-        (0.8, True, (3, 0), None),  # longer than ending workers takes
-        *((0.3, True, (3, 0), known) for known in (EventKind.EVALUATION, EventKind.SAVE, EventKind.PHASE)),
+        (0.3, True, (0, None, 0), None),
+        (0.3, False, (3, None, 0), None),  # within epochs
+        (0.8, True, (3, None, 0), None),  # longer than ending workers takes
+        *((0.3, True, (3, None, 0), known) for known in (EventKind.EVALUATION, EventKind.SAVE, EventKind.PHASE)),
     ],
 )
 def test_what_ending_workers_does_not_explain_is_not_blamed_on_it(
-    tmp_path: Path, share: float, epochs: bool, loader: tuple[int, int] | None, meanwhile: int | None
+    tmp_path: Path, share: float, epochs: bool, loader: tuple[int, None, int] | None, meanwhile: int | None
 ) -> None:
     spans = bounded(tmp_path / "run", share, epochs)
     if loader:
-        loader_of(tmp_path / "run", *loader)
+        told(tmp_path / "run", *loader)
     if meanwhile is not None:
         add_events(tmp_path / "run", [(begin, meanwhile, 0, end) for begin, end in spans])
     finding = found(tmp_path / "run")["host.boundary"]
@@ -618,7 +602,7 @@ def test_what_ending_workers_does_not_explain_is_not_blamed_on_it(
 
 def test_workers_that_live_on_are_not_ended_where_the_loader_is_made_anew(tmp_path: Path) -> None:
     bounded(tmp_path / "run", 0.3, epochs=True)
-    loader_of(tmp_path / "run", 3, LoaderFlag.PERSISTENT_WORKERS)
+    told(tmp_path / "run", 3, None, LoaderFlag.PERSISTENT_WORKERS)
     facts = facts_of_run(tmp_path / "run")
     anew = dataclasses.replace(facts, waits=dataclasses.replace(facts.waits, iterators=PASSES))
     (one,) = (each for each in findings_of(anew) if each.cause == "host.boundary")

@@ -61,6 +61,8 @@ def told(found: Difference) -> str:
 
 ONE_ONLY = ["only one of them changed"]
 SAME_BUT = ["the code of the model 1111111111, and changes that are not recorded", "their code may differ"]
+CHANGED = ["[code: 1111111111 → 2222222222]", "`git diff 1111111111 2"]
+CHANGED += ["the changed code 1111111111 → 2222222222 may explain (no recorded"]
 UNTOLD = ["[code: None → 1111111111]", "the code of the model, which is not recorded"]
 OLD, NEW = ran("--workers", "1", "--size", "512"), ran("--workers", "4", "--size", "64")
 
@@ -79,24 +81,11 @@ OLD, NEW = ran("--workers", "1", "--size", "512"), ran("--workers", "4", "--size
         (FEW | ran("--workers", "1"), MORE | ran("--workers", "4"), "setting", "num_workers", ["not: may be part"]),
         ({"torch": "2.6"}, SLOWER | {"torch": "2.7"}, "environment", "torch", []),
         ({"torch": "2.6"} | HERE, SLOWER | {"torch": "2.7"} | THERE, "environment", "torch", ["The code differs too"]),
-        (
-            HERE,
-            SLOWER | THERE,
-            "code",
-            "code",
-            ["[code: 1111111111 → 2222222222]", "`git diff 1111111111 2"],
-        ),
-        (HERE, SLOWER | THERE, "code", "code", ["the changed code 1111111111 → 2222222222 may explain (no recorded"]),
+        (HERE, SLOWER | THERE, "code", "code", CHANGED),
         (FEW | HERE, MORE | THERE, "setting", "num_workers", ["because num_workers 1 → 4.", "The code differs too (1"]),
         (HERE, SLOWER | THERE | ran("--width", "64"), "command", "--width code", ["(word --width not given → 64 and"]),
         (HERE, SLOWER | HERE | ran("--width", "64"), "command", "--width", ["the command may explain (word"]),
-        (
-            HERE,
-            SLOWER | code(ONE, True),
-            "code",
-            "code",
-            ["the code of the model 1111111111, and changes", "1 + changes]"],
-        ),
+        (HERE, SLOWER | code(ONE, True), "code", "code", [SAME_BUT[0], "1 + changes]"]),
         (HERE, SLOWER | code(OTHER, True), "code", "code", ["2222222222`, and changes that are not recorded"]),
         (code(ONE, True), SLOWER | code(ONE, True), "unexplained", "", SAME_BUT),
         (code(ONE, None), SLOWER | code(ONE, None), "unexplained", "", SAME_BUT),

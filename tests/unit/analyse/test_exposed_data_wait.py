@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.crafted import facts_of_run
+from support.planted_runs import batch_trace
 from whyidle.analyse.run.exposed_data_wait import Shape, Spread, Waits, shape_of, waits_of
 from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH, NOT_MEASURED
@@ -82,12 +82,6 @@ def test_what_returns_at_a_distance_is_told_however_the_rest_varies(
     assert (found.spread, found.period) == (Spread.PERIODIC, period)
 
 
-def trace(worker: int, begin: int, end: int, **more: Any) -> Any:
-    """What a loader says of a batch."""
-    told = dict.fromkeys(("read_ns", "decode_ns", "transform_ns", "collate_ns", "cpu_ns", "minor_faults"))
-    return SimpleNamespace(worker=worker, begin_ns=begin, end_ns=end, read_bytes=None, threads=1, **(told | more))
-
-
 def waits(folder: Path) -> Waits:
     facts = facts_of_run(folder)
     assert facts.waits.total_ns == facts.parts.input_ns
@@ -98,7 +92,7 @@ def test_the_pieces_of_a_wait_are_told_by_when_the_batch_was_made(tmp_path: Path
     """Of 20 ms a worker is at the batch for 8, reads it in every other step, and hands it over for 4."""
 
     def made(step: int, begin: int, end: int) -> Any:
-        return trace(0, end - 12 * MS, end - 4 * MS, read_ns=6 * MS * (step % 2))
+        return batch_trace(0, end - 12 * MS, end - 4 * MS, read_ns=6 * MS * (step % 2))
 
     train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100], trace=made)
     found = waits(tmp_path / "run")
@@ -113,7 +107,7 @@ def test_starting_workers_is_told_from_filling_the_pipeline(tmp_path: Path) -> N
     """Each epoch begins with 100 ms until a worker is there, and 50 ms in which it makes the first batch."""
 
     def made(step: int, begin: int, end: int) -> Any:
-        return trace(0, begin + 100 * MS if step % 20 == 0 else begin - MS, end)
+        return batch_trace(0, begin + 100 * MS if step % 20 == 0 else begin - MS, end)
 
     # The last step of each waits for the device, so that nothing hides the next epoch's beginning.
     epoch = [Step(fetch_ns=150 * MS), *[Step(fetch_ns=MS)] * 18, Step(fetch_ns=MS, sync=True)]
@@ -146,7 +140,7 @@ def test_the_pieces_sum_to_the_whole_whatever_the_loader_did(
 ) -> None:
     def made(step: int, begin: int, end: int) -> Any:
         _, making, late, reads = plan[step]
-        return trace(step % 2, end - (making + late) * MS, end - late * MS, read_ns=making * MS if reads else 0)
+        return batch_trace(step % 2, end - (making + late) * MS, end - late * MS, read_ns=making * MS if reads else 0)
 
     steps = [Step(fetch_ns=fetch * MS) for fetch, _, _, _ in plan]
     epochs = [steps[at : at + epoch] for at in range(0, len(steps), epoch)]
@@ -162,7 +156,7 @@ def test_slow_samples_in_a_sixth_of_the_batches_and_in_each_first_one_are_told_a
 
     def made(step: int, begin: int, end: int) -> Any:
         slow = step % 6 == 0
-        return trace(step % 2, end - (300 if slow else 10) * MS, end)
+        return batch_trace(step % 2, end - (300 if slow else 10) * MS, end)
 
     plan = [Step(fetch_ns=(300 if number % 6 == 0 else 1) * MS) for number in range(24)]
     train(tmp_path / "run", [plan] * 4, trace=made)
@@ -189,7 +183,7 @@ def test_slow_samples_in_a_sixth_of_the_batches_and_in_each_first_one_are_told_a
 
 
 def test_an_iterator_is_left_early_if_more_of_its_batches_were_made_than_taken(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step()] * 2] * 40, trace=lambda _step, begin, end: trace(0, begin, end))
+    train(tmp_path / "run", [[Step()] * 2] * 40, trace=lambda _step, begin, end: batch_trace(0, begin, end))
     facts = facts_of_run(tmp_path / "run")
     window = dataclasses.replace(facts.window, steps=np.array(facts.window.steps))
     steps = window.steps

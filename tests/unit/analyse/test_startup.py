@@ -1,4 +1,4 @@
-"""The time before a training's first step: each instant in one stage, and what of it the program could do without."""
+"""The time before a training's first step: each instant in one stage, and what of it could be spared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ S = 1000 * MS
 
 
 def started(folder: Path, before_s: float, imports_s: float, *events: tuple[int, int, int, int]) -> Path:
-    """A training whose process began so long before its first fetch, and imported at first for so long."""
+    """A training whose process began so long before its first fetch, and imported so long at first."""
     train(folder, [[Step(fetch_ns=2 * MS)] * 100])
     begin = START - round(before_s * S)
     imported = (begin + MS, EventKind.IMPORT, NOT_MEASURED, begin + round(imports_s * S))
@@ -72,22 +72,6 @@ def test_half_a_minute_of_a_long_run_is_worth_a_word_and_not_the_verdict(tmp_pat
     assert analysis.verdict.cause == "none"
 
 
-def skipped(folder: Path, spent_fetching: float, first_batch: int) -> dict[str | None, str]:
-    """Five seconds over the loader before its first step, so much of it in fetches."""
-    plan = [Step(fetch_ns=2 * MS)] * 100
-    pooled(folder, [plan], PlantedWorkers(2, 2), Making())
-
-    def later(steps: object) -> None:
-        steps["batch"] += first_batch  # type: ignore[index]
-
-    amend(folder, later)
-    begin = START - 5 * S
-    passed = (begin, EventKind.EVALUATION, round(5 * S * spent_fetching), START)
-    kinds = {EventKind.TRAINING_BEGIN: NOT_MEASURED, EventKind.BOUNDARY: START}
-    add_events(folder, [*((begin, kind, NOT_MEASURED, end) for kind, end in kinds.items()), passed])
-    return {cause: finding.title for cause, finding in found(folder).items()}
-
-
 @pytest.mark.parametrize(
     ("spent_fetching", "first_batch", "stage"),
     [(0.99, 250, before.SKIPPING), (0.99, 0, before.EVALUATING), (0.3, 250, before.EVALUATING)],
@@ -95,7 +79,19 @@ def skipped(folder: Path, spent_fetching: float, first_batch: int) -> dict[str |
 def test_batches_that_are_fetched_and_not_trained_on_are_told_and_validation_is_no_fault(
     tmp_path: Path, spent_fetching: float, first_batch: int, stage: str
 ) -> None:
-    titles = skipped(tmp_path / "run", spent_fetching, first_batch)
+    """Five seconds over the loader before its first step, so much of it in fetches."""
+    plan = [Step(fetch_ns=2 * MS)] * 100
+    pooled(tmp_path / "run", [plan], PlantedWorkers(2, 2), Making())
+
+    def later(steps: object) -> None:
+        steps["batch"] += first_batch  # type: ignore[index]
+
+    amend(tmp_path / "run", later)
+    begin = START - 5 * S
+    passed = (begin, EventKind.EVALUATION, round(5 * S * spent_fetching), START)
+    kinds = {EventKind.TRAINING_BEGIN: NOT_MEASURED, EventKind.BOUNDARY: START}
+    add_events(tmp_path / "run", [*((begin, kind, NOT_MEASURED, end) for kind, end in kinds.items()), passed])
+    titles = {cause: finding.title for cause, finding in found(tmp_path / "run").items()}
     assert ("250 of them" in titles.get("run.startup", "")) == ("run.startup" in titles) == (stage == before.SKIPPING)
     assert startup(tmp_path / "run").ns(stage) == pytest.approx(5 * S)
 

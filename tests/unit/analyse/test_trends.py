@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.crafted import add, amend, analysis_of_run, evidence, facts_of_run, found
-from support.planted_runs import Making, hosted, pooled
+from support.crafted import add, analysis_of_run, evidence, facts_of_run, found
+from support.planted_runs import Making, elements, hosted, pooled
 from whyidle.analyse.causes.claim import Claim
 from whyidle.analyse.causes.run import slowing
 from whyidle.analyse.run.stall_breakdown import TOTAL, UNTOLD
@@ -18,9 +18,8 @@ from whyidle.analyse.run.trends import FALLS, FLAT, GROWS, JUMPS, RISES, Trend
 from whyidle.analyse.statistics import Estimate
 from whyidle.analyse.where.own_loop import MAKING, OwnLoop
 from whyidle.analyse.where.places import Where
-from whyidle.record.reader import Records
 from whyidle.record.run import update_run
-from whyidle.record.schema import HOST, StepFlag
+from whyidle.record.schema import HOST
 from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
 
 STEPS = 200
@@ -102,11 +101,7 @@ def test_what_rises_all_along_grows_and_nothing_else_does(
 
 def test_larger_batches_explain_why_steps_take_longer(tmp_path: Path) -> None:
     train(tmp_path / "run", [[Step(sync=True, compute_ns=(100 + n) * MS // 10) for n in range(STEPS)]])
-
-    def larger(steps: Records) -> None:
-        steps["flags"] |= (1000 + 10 * np.arange(len(steps))) << StepFlag.ELEMENTS_SHIFT
-
-    amend(tmp_path / "run", larger)
+    elements(tmp_path / "run", 1000 + 10 * np.arange(STEPS), 0)
     compute = trends_of(tmp_path / "run")["compute"]
     assert (compute.shape, compute.grown, compute.why) == (RISES, None, "as batches get larger")
 

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 import support.recent_runs as recent_runs
-from support.checks import check, told
+from golden.others import limited_run
 from support.crafted import amend
 from support.jobs import Rank, record
 from support.pairs import SOME, crowded, noisy
@@ -50,6 +50,31 @@ AGAINST = f"{STALL} --max-regression 50 --against base"
 RATES = {"nan": math.nan, "huge": 1e301, "yes": True, "text": "80", "none": None}
 
 
+def check(*words: str | Path) -> int:
+    return main(["check", *map(str, words)])
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str | Path) -> dict[str, dict[str, object]]:
+    """The checks by name."""
+    check(*words, "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert (found["format"], found["version"]) == ("whyidle-check", 1)
+    return {each["name"]: each for each in found["checks"]}
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return limited_run(tmp_path_factory.mktemp("check") / "run")
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder without a configuration, and in nobody's CI."""
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
 def report_of(run: Path) -> Path:
     """Its JSON, saved beside it."""
     saved = run.with_suffix(".json")
@@ -59,7 +84,7 @@ def report_of(run: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of those runs, and of reports: of some of them, of other devices, and without a rate."""
+    """A folder of those runs and of reports: of some of them, of other devices, without a rate."""
     folder = tmp_path_factory.mktemp("made")
     for name, how in MADE.items():
         noisy(folder / name, SOME(1), run_noise=0, step_noise=0, **how)
@@ -74,50 +99,37 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("runs", "limit", "against", "code", "said"),
-    [
-        ("slower", 3, "base", 1, ""),
-        ("slower", 60, "base", 0, ""),
-        ("little", 2, "base", 0, "no more than healthy runs differ"),
-        ("little", 2, "base --noise 0.5", 1, ""),
-        ("faster", 3, "base", 0, r"none \([0-9.]+ % more throughput\).*surely within the limit"),
-        ("slow0", 3, "base0", 0, ""),
-        ("slow0 slow1 slow2", 3, "base0 --against base1 --against base2", 1, ""),
-        ("base0 base1", 3, "base0", 2, "names the checked run itself"),
-        *(("base", 5, f"short{end}", 1, f"short{end} has 19 steps") for end in ("", ".json")),
-        ("base", 5, "short --allow-missing", 1, ""),
-        ("base", 5, "short --allow-short", 0, ""),
-        ("base", 5, "short --min-steps 10", 0, ""),
-        *(("base", 90, f"other{end}", 0, "^(?!.*did not end)") for end in ("", ".json")),
-        *(("base", 90, f"failed{end}", 0, f"{end}: it did not end") for end in ("", ".json")),
-        ("slower", 5, "base.json", 1, ""),
-        ("base", 5, "base.json", 0, ""),
-        ("base", 5, "elsewhere.json", 0, "Its device was Another One"),
-        ("slower", 5, "emulated.json", 2, "emulated and measured times are not compared"),
-        *(("base", 5, f"{name}.json", 1, "not measured") for name in RATES),
-    ],
-)
-def test_a_regression_fails_that_healthy_runs_do_not_show(
-    made: Path,
-    runs: str,
-    limit: int,
-    against: str,
-    code: int,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Against a run, runs that repeat it, or its saved report."""
-    monkeypatch.chdir(made)
-    words = f"{runs} --max-regression {limit} --against {against}"
-    assert check(*words.split()) == code
-    assert re.search(said, " ".join("".join(capsys.readouterr()).split()))
+REGRESSIONS = [
+    ("slower", 3, "base", 1, ""),
+    ("slower", 60, "base", 0, ""),
+    ("little", 2, "base", 0, "no more than healthy runs differ"),
+    ("little", 2, "base --noise 0.5", 1, ""),
+    ("faster", 3, "base", 0, r"none \([0-9.]+ % more throughput\).*surely within the limit"),
+    ("slow0", 3, "base0", 0, ""),
+    ("slow0 slow1 slow2", 3, "base0 --against base1 --against base2", 1, ""),
+    ("base0 base1", 3, "base0", 2, "names the checked run itself"),
+    *(("base", 5, f"short{end}", 1, f"short{end} has 19 steps") for end in ("", ".json")),
+    ("base", 5, "short --allow-missing", 1, ""),
+    ("base", 5, "short --allow-short", 0, ""),
+    ("base", 5, "short --min-steps 10", 0, ""),
+    *(("base", 90, f"other{end}", 0, "^(?!.*did not end)") for end in ("", ".json")),
+    *(("base", 90, f"failed{end}", 0, f"{end}: it did not end") for end in ("", ".json")),
+    ("slower", 5, "base.json", 1, ""),
+    ("base", 5, "base.json", 0, ""),
+    ("base", 5, "elsewhere.json", 0, "Its device was Another One"),
+    ("slower", 5, "emulated.json", 2, "emulated and measured times are not compared"),
+    *(("base", 5, f"{name}.json", 1, "not measured") for name in RATES),
+]
+"""Runs, a limit, what they are held against (a run, its repeats, its report); exit code, words."""
 
 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
+        *(
+            (f"{runs} --max-regression {limit} --against {against}", code, said)
+            for runs, limit, against, code, said in REGRESSIONS
+        ),
         ("waits --forbid input.serial", 1, ""),
         ("waits --forbid input", 1, ""),
         ("waits --forbid copy,input.storage", 0, ""),
@@ -139,7 +151,7 @@ def test_a_regression_fails_that_healthy_runs_do_not_show(
         (f"base empty {STALL} --min-steps 1", 1, ""),
     ],
 )
-def test_a_check_holds_or_says_what_does_not(
+def test_a_check_holds_or_says_what_does_not_and_a_regression_fails_that_healthy_runs_do_not_show(
     made: Path, words: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(made)

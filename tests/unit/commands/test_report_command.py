@@ -1,18 +1,22 @@
-"""What `report`, `roofline` and the command line itself say, also of mistakes, and where they wrote."""
+"""What `report`, `roofline` and the command line itself say, also of mistakes, where they wrote, and how a run that
+they look at is named."""
 
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from support.jobs import Rank, record
+from support.runs import mistaken
 from whyidle.commands.main import main
 from whyidle.commands.verbs import VERBS
 from whyidle.errors import WhyidleError
 from whyidle.record.latest import note_latest
-from whyidle.record.run import create_run, refuse_recorded, write_image_files
+from whyidle.record.run import create_run, refuse_recorded, update_run, write_image_files
+from whyidle.report.words.code import LONGEST, command_line
 from whyidle.scenarios import roofline
 from whyidle.scenarios.planted import Step, train
 from whyidle.scenarios.voc.generate import compose
@@ -22,17 +26,6 @@ from whyidle.scenarios.voc.generate import compose
 def recorded(tmp_path: Path) -> Path:
     train(tmp_path / "run", [[Step()] * 40])
     return tmp_path / "run"
-
-
-def said(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
-    """What a command that is refused says on stderr."""
-    try:
-        code = main([str(word) for word in words])
-    except SystemExit as end:
-        code = int(end.code or 0)
-    told = capsys.readouterr()
-    assert (code, told.out) == (2, "")
-    return " ".join(told.err.split())
 
 
 @pytest.mark.parametrize("format_", ["text", "json", "markdown", "csv", "trace"])
@@ -51,7 +44,7 @@ def test_after_writing_to_a_file_its_path_is_said(
 
 def test_a_folder_that_is_a_file_is_refused(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "my.py").write_text("pass")
-    told = said(capsys, "report", recorded, "--format", "csv", "-o", f"{tmp_path / 'my.py'}/")
+    told = mistaken(capsys, "report", recorded, "--format", "csv", "-o", f"{tmp_path / 'my.py'}/")
     assert "my.py: Not a directory. Name another" in told
     assert (tmp_path / "my.py").read_text() == "pass"
 
@@ -67,11 +60,19 @@ def test_a_folder_that_is_a_file_is_refused(recorded: Path, tmp_path: Path, caps
             (f"report x --format trace --from {each}", f"'{each}' is no second")
             for each in ("nan", "inf", "1e300", "soon")
         ),
+        ("roofline nowhere/photos", "nowhere/photos does not exist"),
+        ("roofline no-such", "unknown scenario 'no-such'"),
+        ("roofline ssd --size 32", "--size is an option of folders"),
+        ("roofline {photos} --net a", "--net is an option of scenarios"),
+        ("roofline {empty}", "hold no JPEG files"),
+        ("roofline ssd --store tape", "no store 'tape'"),
     ],
 )
-def test_a_slip_is_answered_with_what_was_meant(words: str, way_out: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert way_out in said(capsys, *words.split())
-    assert "options of the training" not in said(capsys, "report", "--zzzz", "x").lower()
+def test_a_slip_is_answered_with_what_was_meant(
+    words: str, way_out: str, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert way_out in mistaken(capsys, *words.format(photos=photos, empty=tmp_path).split())
+    assert "options of the training" not in mistaken(capsys, "report", "--zzzz", "x").lower()
 
 
 def test_a_folders_name_is_no_line_of_its_own_in_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +93,7 @@ def test_a_number_that_nothing_can_compute_with_is_damage(
 ) -> None:
     description = json.loads((recorded / "run.json").read_text()) | change
     (recorded / "run.json").write_text(json.dumps(description))
-    assert "not a number of whyidle's" in said(capsys, "live", recorded, "--once")
+    assert "not a number of whyidle's" in mistaken(capsys, "live", recorded, "--once")
 
 
 @pytest.mark.parametrize("form", ["text", "html"])
@@ -109,7 +110,7 @@ def test_no_format_takes_the_place_of_what_was_recorded(
     (tmp_path / "link").symlink_to(recorded / "run.json")
     before = {path: path.read_bytes() for path in recorded.iterdir()}
     for target in (recorded / "run.json", tmp_path / "link", next(recorded.glob("step-*.rec"))):
-        told = said(capsys, "report", recorded, "--format", format_, "-o", target)
+        told = mistaken(capsys, "report", recorded, "--format", format_, "-o", target)
         assert f"{target} is a file of a recording, which would be lost. Name another file." in told
     assert {path: path.read_bytes() for path in recorded.iterdir()} == before
 
@@ -193,26 +194,45 @@ def test_of_a_scenario_it_is_of_its_samples_as_augmented(photos: Path, capsys: p
     assert told["dataset"]["stand_in"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["nowhere/photos"], "nowhere/photos does not exist"),
-        (["no-such"], "unknown scenario 'no-such'"),
-        (["ssd", "--size", "32"], "--size is an option of folders"),
-        (["{photos}", "--net", "a"], "--net is an option of scenarios"),
-        (["{empty}"], "hold no JPEG files"),
-        (["ssd", "--store", "tape"], "no store 'tape'"),
-    ],
-)
-def test_a_mistake_is_said_in_a_line(
-    arguments: list[str], said: str, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = [each.format(photos=photos, empty=tmp_path) for each in arguments]
-    assert main(["roofline", *given]) == 2
-    assert said in capsys.readouterr().err
-
-
 def test_whyidle_alone_lists_its_verbs_with_an_example_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     shown = capsys.readouterr().out
     assert [name for name, verb in VERBS.items() if f"  {name} " not in shown or verb.example not in shown] == []
+
+
+EPOCHS = ["--epochs", "20", "--batch-size", "8"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "line"),
+    [
+        (["/opt/venv/bin/python", "train.py", *EPOCHS], "python train.py --epochs 20 --batch-size 8"),
+        (["/v/bin/python3", "/v/bin/torchrun", "train.py"], "python3 torchrun train.py"),
+        (["python", "a/train.py"], "python a/train.py"),
+        (["python", f"/{'long/' * 20}train.py", *EPOCHS], "python train.py --epochs 20 --batch-size 8"),
+        (["./"], "./"),
+        (None, "run"),
+        (["python", "train.py", *(["--flag"] * 50)], f"python train.py {'--flag ' * 50}"[: LONGEST - 1] + "…"),
+    ],
+)
+def test_a_command_loses_the_folders_of_programs(parts: list[str] | None, line: str) -> None:
+    assert command_line(parts) == line
+
+
+def test_a_folder_of_runs_lists_the_newest_ten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(12):
+        folder = tmp_path / f"run{number:02}"
+        record(folder, [Rank()], 5, world_size=None)
+        began = datetime(2026, 1, 2, 3, number).astimezone().timestamp()
+        clock = {"time_ns": int(began * 1e9), "monotonic_ns": 0}
+        update_run(folder, {"clock": clock, "command": ["python", f"t{number}.py"]})
+    # Two that do not say when they began.
+    update_run(tmp_path / "run09", {"clock": {"time_ns": 10**40}})
+    update_run(tmp_path / "run00", {"clock": {"time_ns": "soon"}})
+    assert main(["report", str(tmp_path)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert "holds 12 runs" in lines[0]
+    assert f"whyidle report {tmp_path / 'run11'}" in lines[0]
+    assert [line.split()[2] for line in lines[1:-1]] == [f"run{number:02}" for number in (11, 10, *range(8, 0, -1))]
+    assert lines[1].split() == ["2026-01-02", "03:11", "run11", "python", "t11.py"]
+    assert lines[-1].strip() == "and 2 more"

@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
 from support.cells import NET_SETTING, NOTHING, Planned, training_result, with_facts, with_info
-from support.compared import content, printed, rows_of, words
+from support.rendered import rendered
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.cells.cost import Price, place_of, setting_of
 from whyidle.errors import WhyidleError
-from whyidle.report.documents.comparison import comparison_title
+from whyidle.report.contract import comparison as compare_json
+from whyidle.report.documents.comparison import comparison_document, comparison_title
 from whyidle.report.page import compare_page
 from whyidle.report.plot import CONFUSION, MOST_MATRICES, save_picture
 
 NETS = ("alexnet", "googlenet", "resnet50", "inception", "vgg")
 DATA = {"samples": 1200, "unit": "review", "stand_in": "the IMDb reviews"}
+
+
+def printed(cells: Sequence[Cell], width: int = 80, **more: Any) -> str:
+    """`more` is of the comparison's setting."""
+    return rendered(comparison_document(compare(cells), NET_SETTING | more), width)
+
+
+def words(text: str) -> str:
+    """In one line."""
+    return " ".join(text.split())
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """Its words, line by line."""
+    return [line.split() for line in text.splitlines()]
+
+
+def content(cells: Sequence[Cell], **more: Any) -> dict[str, Any]:
+    """The JSON."""
+    found: dict[str, Any] = json.loads(json.dumps(compare_json.comparison(compare(cells), NET_SETTING | more)))
+    return found
 
 
 def of_nets(cells: list[Cell], nets: int = 4) -> list[Cell]:

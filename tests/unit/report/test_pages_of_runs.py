@@ -1,4 +1,5 @@
-"""The page of a run or a job: what it lets in and out, and what a browser makes of it."""
+"""The page of a run, a job, or a process that was observed from outside: what it lets in and out, and what a browser
+makes of it."""
 
 from __future__ import annotations
 
@@ -6,26 +7,91 @@ import base64
 import hashlib
 import html
 import json
+import math
 import re
+import shutil
+import subprocess
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from support.crafted import add, amend, analysis_of_run, train_on_cpu
 from support.jobs import START as JOB_START
 from support.jobs import Rank, record
-from support.page_content import parsed
+from support.page_content import Element, parsed
 from support.planted_runs import PlantedWorkers, Step, pooled, until
 from support.planted_stacks import MAIN, look, plant_stacks
-from support.run_pages import CHROMIUM, data_in, page_of, told_by, unpack
+from support.stacks import BACKWARD, TORCH, record_threads, stack
+from whyidle.analyse.attached.attached import attached
+from whyidle.analyse.attached.causes import findings_of, verdict_of
+from whyidle.analyse.attached.trainers import SeenThread
+from whyidle.analyse.run.analysis import Analysis, analyse
+from whyidle.analyse.timeline.timeline import Timeline, timelines
+from whyidle.commands.main import main
 from whyidle.record.notices import SAMPLER_NOTICES, Notices
-from whyidle.record.run import note_devices, open_run, update_run
-from whyidle.record.schema import DEVICE, NOT_MEASURED
+from whyidle.record.run import (
+    ProcessStates,
+    Run,
+    create_run,
+    note_devices,
+    open_run,
+    update_run,
+    write_states,
+)
+from whyidle.record.schema import DEVICE, HOST, NOT_MEASURED
 from whyidle.record.stacks import Call
-from whyidle.report.page import frame
+from whyidle.report.page import attach_page, frame
 from whyidle.report.page.flame import MOST_BOXES, MOST_DEEP, Box, Icicle, stacks_of
-from whyidle.report.page.run_page import MOST_DEVICES, MOST_RANKS, SHARE, environment_of, settings_of
+from whyidle.report.page.run_page import MOST_DEVICES, MOST_RANKS, SHARE, TYPES, environment_of, page, settings_of
 from whyidle.scenarios.planted import MS, START, train
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def page_of(*folders: Path) -> tuple[str, Analysis, list[Timeline]]:
+    """The page of a run or a job, and what it was made of."""
+    runs = [open_run(folder) for folder in folders]
+    analysis = analyse(*runs)
+    return page(analysis, runs), analysis, timelines(analysis, runs)
+
+
+def unpack(packed: dict[str, str]) -> npt.NDArray[Any]:
+    """As `static/unpack.js` does."""
+    return np.frombuffer(base64.b64decode(packed["base64"]), dtype=TYPES[packed["type"]])
+
+
+def data_in(made: str) -> Any:
+    """What its scripts read."""
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', made, re.DOTALL)
+    return json.loads(found)
+
+
+def opened(file: Path) -> tuple[str, str]:
+    """(the document as Chromium has it once loaded, what went to its console)."""
+    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
+    done = subprocess.run(
+        [*command, "--virtual-time-budget=5000", "--dump-dom", file.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
+
+
+def told_by(made: str, script: str, file: Path) -> Any:
+    """The list `told` of a script of ours, which clicks as a reader would; the page itself lets in none but its own."""
+    made = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", made)
+    script = f"(async () => {{ {script} document.body.dataset.told = JSON.stringify(told); }})();"
+    file.write_text(made.replace("</body>", f"<script>{script}</script></body>"))
+    document, console = opened(file)
+    assert console == ""
+    (told,) = re.findall(r'data-told="([^"]*)"', document)
+    return json.loads(html.unescape(told))
+
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[31m\u2028"
 in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
@@ -187,6 +253,69 @@ def test_very_many_calls_are_cut_to_those_seen_most(cpu_run: Path) -> None:
     assert 1 < len(found) <= MOST_BOXES + 9
     assert not [box.name for box in found if box.name[:4] in ("rare", f"f{MOST_DEEP}")]
     assert len(page_of(cpu_run)[0]) < 400_000
+
+
+# Observed from outside.
+
+
+WAIT = stack(f"{TORCH}/utils/data/dataloader.py:_BaseDataLoaderIter.__next__", "/usr/lib/python3.12/queue.py:Queue.get")
+
+
+def attached_to(folder: Path, threads: list[SeenThread], **info: Any) -> Run:
+    told = {"attach": {"pid": 7, "seconds": 9.0}, "command": ["python", "train.py"], "device": {"kind": "cpu"}}
+    made = create_run(folder, told | info)
+    record_threads(made, threads, {8: 7})
+    states = ProcessStates(7, 1, "python", "python train.py", seconds=9.0, looks=90, states={"R": 40, "S": 50})
+    worker = ProcessStates(8, 7, "pt_data_worker", seconds=9.0, looks=90, states={"S": 90})
+    write_states(made, [states, worker])
+    return open_run(made)
+
+
+def attach_shown(run: Run) -> Element:
+    seen = attached(run)
+    findings = findings_of(seen)
+    return parsed(attach_page.page(run, seen, verdict_of(seen, findings), findings))
+
+
+@pytest.mark.parametrize("looks", [200, 20_000])
+def test_cpus_are_the_counters_slopes_and_time_without_looks_is_a_gap_in_the_curve(tmp_path: Path, looks: int) -> None:
+    run = attached_to(tmp_path / "run", [])
+    at = 200_000_000 * np.arange(looks)
+    at[looks // 2 :] += 3_000_000_000
+    used = np.cumsum(200_000_000 * np.where(np.arange(looks) < looks // 2, 0.5, 2.0)).astype(np.int64)
+    rows = zip(at.tolist(), used.tolist(), strict=True)
+    add(run.folder, HOST, [{"t_ns": t_ns, "tree_cpu_ns": cpu_ns} for t_ns, cpu_ns in rows])
+    add(run.folder, DEVICE, [{"t_ns": t_ns, "device": 1, "utilisation_pct": 50.0} for t_ns in at.tolist()])
+    cpus, used_pct = attach_page.series_of(run)
+    assert (used_pct.name, used_pct.unit, used_pct.mean) == ("GPU 1: utilisation (NVML)", "%", 50.0)
+    assert used_pct.path.startswith("M0.0 50.0h1L")
+    assert (cpus.name, cpus.unit) == ("CPUs this job uses", "CPUs")
+    assert (cpus.mean, cpus.highest) == (pytest.approx(1.25, abs=0.02), 2.0)
+    assert cpus.seconds == pytest.approx(0.2 * (looks - 2) + 3)
+    assert cpus.path.count("M") == 2
+    assert cpus.path.count("L") < attach_page.MOST_VALUES
+    assert not any(math.isnan(float(number)) for number in re.findall(r"[\d.]+", cpus.path))
+
+
+def test_without_stacks_and_samples_the_page_says_what_is_known(tmp_path: Path) -> None:
+    page = attach_shown(attached_to(tmp_path / "run", []))
+    assert page.all("h1")[0].words.startswith("process 7 (python train.py)")
+    assert not {"Stacks", "Over time"} & {h2.words for h2 in page.all("h2")}
+    assert "No verdict: the training's stacks were not read." in page.words
+
+
+def test_whatever_another_process_calls_its_functions_stays_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = (*WAIT, Call(HOSTILE, f"/x/{HOSTILE}", 3, HOSTILE))
+    threads = [SeenThread(7, 7, Counter({named: 30, BACKWARD: 30})), SeenThread(7, 9, Counter({WAIT: 9}))]
+    run = attached_to(tmp_path / "run", threads, command=["python", HOSTILE], notices=[HOSTILE])
+    assert main(["report", str(run.folder), "--format", "html"]) == 0
+    assert capsys.readouterr().out.strip() == str(run.folder / "report.html")
+    page = parsed((run.folder / "report.html").read_text())
+    assert not page.all("img")
+    assert page.words.count("<img src=x onerror=alert(2)>") >= 3
+    assert "\x1b" not in page.words
 
 
 # In a browser.
