@@ -397,22 +397,14 @@ def test_a_thread_waits_for_what_its_program_waits_for(waits: str, tmp_path: Pat
 
 
 def test_what_the_kernel_does_not_say_is_not_known() -> None:
-    assert parse_call(None) == (None, None, None)
-    assert parse_call(b"") == (None, None, None)
-    assert parse_call(b"garbled") == (None, None, None)
-    assert parse_call(b"running\n") == (-1, None, None)
-    assert parse_call(b"-1 0x7ffc 0x7f3a\n") == (-1, None, None)
+    assert {parse_call(told) for told in (None, b"", b"garbled")} == {(None, None, None)}
+    assert {parse_call(told) for told in (b"running\n", b"-1 0x7ffc 0x7f3a\n")} == {(-1, None, None)}
     assert parse_call(b"0 0x3 0x7f 0x1 0x0 0x0 0x0 0x7ffc 0x7f3a\n") == (0, 3, 0x7F)
 
 
 def test_a_read_waits_for_what_its_descriptor_is() -> None:
     told = {target: state_of("read", target) for target in ("socket:[1]", "pipe:[1]", "anon_inode:[eventfd]", "/a")}
-    assert list(told.values()) == [
-        ThreadState.SOCKET,
-        ThreadState.PIPE,
-        ThreadState.POLL,
-        ThreadState.FILE,
-    ]
+    assert list(told.values()) == [ThreadState.SOCKET, ThreadState.PIPE, ThreadState.POLL, ThreadState.FILE]
     assert state_of("read", None) == ThreadState.OTHER
 
 
