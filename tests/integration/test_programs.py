@@ -268,19 +268,23 @@ class Drawing(Sampler[int]):
             yield index
 
 
-def train(loader: DataLoader[torch.Tensor], clock: Clock, epochs: int = 1, validation: bool = False) -> None:
+def train(
+    loader: DataLoader[torch.Tensor], clock: Clock, epochs: int = 1, every: int = 1, validation: bool = False
+) -> None:
+    """`every`: batches for each step of the optimizer."""
     net = torch.nn.Linear(16, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
     for _ in range(epochs):
-        for batch in loader:
+        for number, batch in enumerate(loader, 1):
             loss = net(batch).square().mean()
             with clock("compute"):
                 time.sleep(0.001)
             loss.backward()
-            optimizer.step()
-            with clock("host"):
-                time.sleep(0.002)
-                optimizer.zero_grad()
+            if number % every == 0:
+                optimizer.step()
+                with clock("host"):
+                    time.sleep(0.002)
+                    optimizer.zero_grad()
         if validation:
             with torch.no_grad():
                 for batch in DataLoader(Data(12), 4, sampler=Drawing(12, clock, "boundary")):
