@@ -85,6 +85,13 @@ def seen(folder: Path, *pids: int, looks: int = 1) -> None:
     wait_for(so_often, f"{looks} looks at {pids}")
 
 
+def observed(pid: int, folder: Path, *pids: int, looks: int = 1, rate: int = 20) -> dict[str, Any]:
+    """What is said of a process after Ctrl-C, once threads of these, or else of itself, were seen so many times."""
+    observer = attach(pid, "--rate", str(rate), "--json", "--out", str(folder))
+    seen(folder, *(pids or (pid,)), looks=looks)
+    return interrupted(observer)
+
+
 def interrupted(observer: subprocess.Popen[str]) -> dict[str, Any]:
     """What it says after Ctrl-C."""
     observer.send_signal(signal.SIGINT)
@@ -98,9 +105,7 @@ def test_a_training_that_makes_its_samples_itself_is_seen_at_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with started(tmp_path / "ready", str(PROGRAM), MAKING) as training:
-        observer = attach(training.pid, "--rate", "40", "--json", "--out", str(tmp_path / "run"))
-        seen(tmp_path / "run", training.pid, looks=LEAST_LOOKS)
-        told = interrupted(observer)
+        told = observed(training.pid, tmp_path / "run", looks=LEAST_LOOKS, rate=40)
         assert state(training.pid) in "RSD"
     (trainer,) = told["trainers"]
     assert trainer["main_thread"]
@@ -206,10 +211,8 @@ def test_the_ranks_of_a_launcher_are_found_behind_it(tmp_path: Path) -> None:
         try:
             for rank in modes:
                 wait_for((tmp_path / f"result{rank}").exists, f"rank {rank}")
-            observer = attach(process.pid, "--rate", "20", "--out", str(tmp_path / "run"), "--json")
             ranks = psutil.Process(process.pid).children()
-            seen(tmp_path / "run", *(rank.pid for rank in ranks))
-            content = interrupted(observer)
+            content = observed(process.pid, tmp_path / "run", *(rank.pid for rank in ranks))
         finally:
             os.killpg(process.pid, signal.SIGKILL)
     assert [t["rank"] for t in content["trainers"]] == [0, 1]
@@ -230,9 +233,7 @@ def test_a_training_under_run_is_seen_without_any_frame_of_ours(tmp_path: Path) 
             each for each in psutil.Process(around.pid).children() if PROGRAM.name in " ".join(each.cmdline())
         ]
         try:
-            observer = attach(around.pid, "--rate", "40", "--json", "--out", str(seen_by))
-            seen(seen_by, training.pid, looks=LEAST_LOOKS)
-            told = interrupted(observer)
+            told = observed(around.pid, seen_by, training.pid, looks=LEAST_LOOKS, rate=40)
         finally:
             training.kill()
     (trainer,) = told["trainers"]
@@ -253,9 +254,7 @@ def test_while_modules_are_imported_there_is_no_verdict_and_the_package_is_named
     )
     code = f"import sys\nsys.path.insert(0, {str(package.parent)!r})\nimport heavy\n"
     with started(tmp_path / "ready", "-c", code) as process:
-        observer = attach(process.pid, "--rate", "40", "--json", "--out", str(tmp_path / "run"))
-        seen(tmp_path / "run", process.pid, looks=LEAST_LOOKS)
-        told = interrupted(observer)
+        told = observed(process.pid, tmp_path / "run", looks=LEAST_LOOKS, rate=40)
     assert told["verdict"]["cause"] is None
     assert told["findings"] == []
     assert "importing heavy (100 % of" in told["verdict"]["title"]

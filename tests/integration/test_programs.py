@@ -1,26 +1,77 @@
-"""Small programs as people write them, recorded unmodified by `whyidle run`: steps, batch size and parts right.
+"""Small programs as people write them, recorded unmodified by `whyidle run`, and loops observed in this process: steps,
+batch size, parts and settings right.
 
-What each program is at, it stamps itself (`programs/planted.py`): the analysis must take it for that.
-"""
+What each program is at, it stamps itself (`programs/planted.py`): the analysis must take it for that. Stamps are
+compared with stamps, by which of them lie within which: that holds however long anything took, and whatever else the
+machine did meanwhile."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 import support.warm as warm
-from support.own_clock import TOLD, Stamps, assert_told_apart, written
-from whyidle.analyse.intervals import clip, complement, intersect
+from support.crafted import analysis_of_run, facts_of_run
+from whyidle.analyse.intervals import EMPTY, Intervals, clip, complement, intersect, subtract, total, union, union_of
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.analyse.run.facts import Facts
+from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.capture.recording import recording
 from whyidle.record.run import open_run
+from whyidle.record.schema import HOST, STEP
 from whyidle.report.contract import run as contract
+
+Stamps = dict[str, Intervals]
+"""Part of a step (`PARTS`, or any other name) → when the training was at it, in ns."""
+TOLD = ("compute", "input", "host", "boundary")
+"""Parts that trainings stamp."""
+OUTSIDE = "outside"
+"""A stretch in which all that is stamped is a boundary, whatever it is called; its rims are nothing that was."""
+
+
+def stamps(spans: Iterable[tuple[str, int, int]]) -> Stamps:
+    """Of (what, begin, end)."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for what, begin, end in spans:
+        found.setdefault(what, []).append((begin, end))
+    united = {what: union(*np.array(each, dtype=np.int64).T) for what, each in found.items()}
+    outside = united.pop(OUTSIDE, EMPTY)
+    inside = {what: subtract(each, outside) for what, each in united.items()}
+    for each in united.values():
+        inside["boundary"] = union_of(inside.get("boundary", EMPTY), intersect(each, outside))
+    return inside
+
+
+def written(folder: Path) -> Stamps:
+    """What `programs/planted.py` wrote there."""
+    lines = [line.split() for file in folder.iterdir() for line in file.read_text().splitlines()]
+    return stamps((what, int(begin), int(end)) for what, begin, end in lines)
+
+
+def assert_told_apart(facts: Facts, spans: Stamps, parts: Iterable[str] = TOLD) -> None:
+    """In the recording's window each of the parts holds all that the training stamped as such, and nothing that it
+    stamped as another; what it stamped as none may be anybody's. All parts make up the window to the nanosecond."""
+    window, found = facts.window, facts.parts
+    for part in parts:
+        for other in TOLD:
+            own = clip(spans.get(other, EMPTY), window.begin_ns, window.end_ns)
+            wrong = subtract(own, found.when[part]) if other == part else intersect(own, found.when[part])
+            what = f"not taken for {part}" if other == part else f"{other} taken for {part}"
+            assert not len(wrong), (what, total(wrong), total(own), wrong - window.begin_ns)
+    assert sum(getattr(found, f"{part}_ns") for part in PARTS) == found.wall_ns == window.wall_ns
+
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -175,3 +226,112 @@ def test_spawned_ranks_are_seen_each(tmp_path: Path) -> None:
         assert facts.batch_size == 4
         # The same for both: the files in the folder are each rank's own.
         assert len(facts.parts.when["input"]) >= facts.window.count
+
+
+class Clock:
+    """What the training does, by its own stamps."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, int, int]] = []
+
+    @contextmanager
+    def __call__(self, what: str) -> Iterator[None]:
+        begin = time.monotonic_ns()
+        yield
+        self.spans.append((what, begin, time.monotonic_ns()))
+
+
+class Data(Dataset[torch.Tensor]):
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((16,), float(index))
+
+
+class Drawing(Sampler[int]):
+    """Takes its time over each sample: in the training's own process, whoever makes the batches."""
+
+    def __init__(self, samples: int, clock: Clock, what: str = "input") -> None:
+        self.samples, self.clock, self.what = samples, clock, what
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __iter__(self) -> Iterator[int]:
+        for index in range(self.samples):
+            with self.clock(self.what):
+                time.sleep(0.001)
+            yield index
+
+
+def train(
+    loader: DataLoader[torch.Tensor], clock: Clock, epochs: int = 1, every: int = 1, validation: bool = False
+) -> None:
+    """`every`: batches for each step of the optimizer."""
+    net = torch.nn.Linear(16, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
+    for _ in range(epochs):
+        for number, batch in enumerate(loader, 1):
+            loss = net(batch).square().mean()
+            with clock("compute"):
+                time.sleep(0.001)
+            loss.backward()
+            if number % every == 0:
+                optimizer.step()
+                with clock("host"):
+                    time.sleep(0.002)
+                    optimizer.zero_grad()
+        if validation:
+            with torch.no_grad():
+                for batch in DataLoader(Data(12), 4, sampler=Drawing(12, clock, "boundary")):
+                    net(batch)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_plain_loops_time_is_told_apart_as_by_its_own_clock(tmp_path: Path, workers: int) -> None:
+    clock = Clock()
+    loader = DataLoader(Data(96), 4, sampler=Drawing(96, clock), num_workers=workers, persistent_workers=workers > 0)
+    with recording(tmp_path / "run", "cpu", sampler=False):
+        train(loader, clock, epochs=2, validation=True)
+    analysis = analysis_of_run(tmp_path / "run")
+    facts = analysis.facts
+    assert facts.window.count + facts.window.warmup_steps == 48
+    assert facts.samples == 4 * facts.window.count
+    assert_told_apart(facts, stamps(clock.spans))
+    report = contract.report(analysis)
+    assert report["input"]["workers"] == workers
+    assert (report["breakdown"]["boundary_pct"] or 0) > 0
+
+
+def test_gradient_accumulation_makes_a_step_of_each_batch(tmp_path: Path) -> None:
+    clock = Clock()
+    with recording(tmp_path / "run", "cpu", sampler=False):
+        train(DataLoader(Data(160), 4, sampler=Drawing(160, clock)), clock, every=4)
+    facts = facts_of_run(tmp_path / "run")
+    assert facts.window.count + facts.window.warmup_steps == 40
+    # What comes after an optimizer step is the host's, and no computing.
+    assert_told_apart(facts, stamps(clock.spans))
+
+
+def test_a_recording_has_its_sampler_and_says_how_it_ended(tmp_path: Path) -> None:
+    loader = DataLoader(Data(80), batch_size=4)
+    epochs, until = 0, time.monotonic() + 240
+    with pytest.raises(ZeroDivisionError), recording(tmp_path / "run", "cpu"):
+        while not len(open_run(tmp_path / "run").records(HOST)):
+            assert time.monotonic() < until, "the sampler never began"
+            train(loader, Clock())
+            epochs += 1
+        raise ZeroDivisionError
+    run = open_run(tmp_path / "run")
+    assert run.info["ended"]["status"] == "failed"
+    facts = facts_of_run(tmp_path / "run")
+    assert facts.window.count + facts.window.warmup_steps == 20 * epochs
+    assert facts.sampled.cpu_budget > 0
+    # Everything is as it was: the same loop again leaves nothing behind.
+    before = len(run.records(STEP))
+    train(loader, Clock())
+    assert len(open_run(tmp_path / "run").records(STEP)) == before

@@ -1,10 +1,14 @@
-"""What happens inside the workers of unchanged loaders, recorded from within them."""
+"""What happens inside the workers of unchanged loaders, recorded from within them.
+
+Trainings whose workers die end as they would have, and the recording says who died of what.
+"""
 
 from __future__ import annotations
 
 import math
 import multiprocessing.forkserver
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -16,8 +20,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Subset
 
-import support.slow_data as slow_data
-import support.warm as warm
+from support import runs, slow_data, warm
 from support.crafted import facts_of_run
 from support.hooked import Net
 from whyidle.capture.recording import recording
@@ -25,7 +28,7 @@ from whyidle.capture.workers import fetch_timing
 from whyidle.record.notices import read_notices
 from whyidle.record.reader import Records
 from whyidle.record.run import open_run
-from whyidle.record.schema import BATCH, NOT_MEASURED, STEP
+from whyidle.record.schema import BATCH, EVENT, NOT_MEASURED, STEP, EventKind
 
 pytestmark = pytest.mark.usefixtures("nothing_compiled")
 
@@ -251,3 +254,48 @@ def test_a_terminated_training_leaves_the_workers_records(tmp_path: Path) -> Non
             process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
     assert len(open_run(tmp_path / "run").records(BATCH)) >= 2
+
+
+PROGRAM = runs.WITHOUT_COMPILER + (Path(__file__).parent / "programs" / "dying_worker.py").read_text()
+# Torch finds it by a signal or by a look, whichever is first.
+ERROR = re.compile(r"^RuntimeError: DataLoader worker \(pid(?:\(s\))? (\d+)\) .*$", re.MULTILINE)
+
+
+@pytest.mark.parametrize(("number", "code", "name"), [(signal.SIGKILL, -9, "SIGKILL"), (0, 3, None)])
+def test_a_worker_that_dies_is_told_with_what_it_died_of(
+    tmp_path: Path, number: int, code: int, name: str | None
+) -> None:
+    folder, program = tmp_path / "run", tmp_path / "train.py"
+    program.write_text(PROGRAM)
+    ended, bare = warm.run(folder, sys.executable, program, str(int(number))), warm.bare(program, str(int(number)))
+    assert ended.returncode == bare.returncode == 1
+    mine, theirs = (ERROR.search(each.stderr) for each in (ended, bare))
+    assert theirs is not None
+    traceback = ended.stderr[: mine.end()]
+    assert "whyidle" not in traceback
+    assert "profiler/capture" not in traceback
+
+    events = open_run(folder).records(EVENT)
+    assert events["value"][events["what"] == EventKind.WORKER_DIED].tolist() == [code]
+    (told,) = events["value"][events["what"] == EventKind.DIED_WORKER].tolist()
+    assert told & 0xFFFF_FFFF == int(mine.group(1))
+    assert told >> 32 in (1, 2)
+
+    (death,) = runs.report(folder)["worker_deaths"]
+    assert (death["pid"], death["exit_code"], death["signal"]) == (int(mine.group(1)), code, name)
+    assert death["worker"] == (told >> 32) - 1
+    assert death["likely"]
+    assert death["way_out"]
+
+
+def test_a_training_that_goes_on_without_its_worker_does_so(tmp_path: Path) -> None:
+    """A program that catches the error finds the same as without us, and the death is recorded once."""
+    program = tmp_path / "goes_on.py"
+    caught = '    try:\n        main()\n    except RuntimeError:\n        print("went on")\n'
+    program.write_text(PROGRAM.replace("    main()\n", caught))
+    ended, bare = warm.run(tmp_path / "run", sys.executable, program, "9"), warm.bare(program, "9")
+    assert (ended.returncode, bare.returncode) == (0, 0)
+    assert bare.stdout == "went on\n"
+    assert "went on\n" in ended.stdout
+    events = open_run(tmp_path / "run").records(EVENT)
+    assert events["value"][events["what"] == EventKind.WORKER_DIED].tolist() == [-9]

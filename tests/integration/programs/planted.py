@@ -20,7 +20,7 @@ _pid = os.getpid()
 
 
 def spend(what, seconds):
-    """Sleep, and remember what for: a part of the step, as `tests/support/own_clock.py` has it."""
+    """Sleep, and remember what for: a part of the step, as `PARTS` of the analysis has it."""
     begin = time.monotonic_ns()
     time.sleep(seconds)
     _spans.append((what, begin, time.monotonic_ns()))

@@ -1,5 +1,4 @@
-"""`log_to`: figures reach a training's own logger at its steps, and nothing that a logger does reaches the training.
-Each kind of logger is called its own way, and reads back what it was given."""
+"""`log_to`: figures reach a training's own logger at its steps, and nothing that a logger does reaches the training."""
 
 from __future__ import annotations
 
@@ -10,7 +9,6 @@ import pytest
 
 import whyidle
 from support.hooked import Net, data
-from support.loggers import Kept, Mlflow, WandbRun, Writer
 from whyidle.analyse.run.analysis import analyse
 from whyidle.capture import scalars
 from whyidle.capture.recording import recording
@@ -20,6 +18,61 @@ from whyidle.record.notices import read_notices
 from whyidle.record.run import open_run, update_run
 from whyidle.record.scalars import SCALARS, WANTED, Told, tell, told, wanted
 from whyidle.scenarios.planted import MS, Step, train
+
+Call = tuple[dict[str, float], int]
+"""Figures by name, and the step."""
+
+
+class Kept:
+    """A logger that is a function."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+
+    def __call__(self, figures: dict[str, float], step: int) -> None:
+        self.calls.append((figures, step))
+
+
+class Writer:
+    """As a SummaryWriter."""
+
+    def __init__(self) -> None:
+        self.scalars: list[tuple[str, float, int]] = []
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None) -> None:
+        assert global_step is not None
+        self.scalars.append((tag, scalar_value, global_step))
+
+
+class Mlflow:
+    """As the mlflow module: outside a run of the user's, `log_metrics` would begin one."""
+
+    def __init__(self) -> None:
+        self.run: object | None = None
+        self.logged: list[Call] = []
+
+    def active_run(self) -> object | None:
+        return self.run
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        assert step is not None
+        self.logged.append((metrics, step))
+
+
+class WandbRun:
+    """As a Weights & Biases run."""
+
+    def __init__(self) -> None:
+        self.defined: list[str] = []
+        self.rows: list[tuple[dict[str, float], bool | None]] = []
+
+    def define_metric(self, name: str, step_metric: str | None = None, hidden: bool | None = None) -> None:
+        self.defined.append(name)
+
+    def log(self, data: dict[str, float], step: int | None = None, commit: bool | None = None) -> None:
+        assert step is None
+        self.rows.append((data, commit))
+
 
 FIGURES = {"input_pct": 31.5, "samples_per_s": 99.0}
 SECOND = 1_000_000_000

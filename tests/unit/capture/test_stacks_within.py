@@ -1,4 +1,7 @@
-"""A process that looks at its own stacks: what it records, and when it does."""
+"""Who looks into a training's stacks: the process itself, and others whom it lets in.
+
+Where processes may look into their children alone, a stand-in for the kernel's call is asked.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from whyidle.capture.stacks import permit as permit_module
 from whyidle.capture.stacks import within
+from whyidle.capture.stacks.permit import permit, tracer
 from whyidle.capture.stacks.within import OwnStacks, look_within
 from whyidle.record.reader import RecordFile, Records
 from whyidle.record.schema import StackFlag
@@ -109,3 +114,58 @@ def test_between_two_looks_it_rests_so_long_that_they_cost_little(
     looks.run()
     assert rests[0] <= 0.15
     assert rests[1] == pytest.approx(0.02 / within.MOST_OF_CPU)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """What the kernel was asked for, by this process."""
+    calls: list[tuple[int, ...]] = []
+
+    class Library:
+        @staticmethod
+        def prctl(what: int, *given: object) -> int:
+            calls.append((what, *(number.value for number in given)))  # type: ignore[attr-defined]
+            return 0
+
+    monkeypatch.setattr(permit_module.ctypes, "CDLL", lambda _name: Library)
+    monkeypatch.setattr(permit_module, "_permitted", False)
+    monkeypatch.setattr(permit_module.os, "register_at_fork", lambda after_in_child: calls.append((after_in_child,)))
+    return calls
+
+
+@pytest.fixture
+def scope(tmp_path: Path) -> Path:
+    path = tmp_path / "ptrace_scope"
+    path.write_text("1\n")
+    return path
+
+
+def test_the_process_that_started_both_is_let_in_and_into_every_fork(asked: list[tuple[int, ...]], scope: Path) -> None:
+    permit(tracer(), scope)
+    (in_fork,), now = asked
+    assert now == (0x59616D61, os.getpid(), 0, 0, 0)
+    in_fork()  # type: ignore[operator]
+    assert asked[-1] == now
+    # It is asked for once.
+    permit(tracer(), scope)
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize("rule", ["0\n", "2\n", "3\n", "", None])
+def test_where_the_rule_is_another_one_the_kernel_is_not_asked(
+    asked: list[tuple[int, ...]], scope: Path, rule: str | None
+) -> None:
+    if rule is None:
+        scope.unlink()
+    else:
+        scope.write_text(rule)
+    permit(tracer(), scope)
+    assert asked == []
+
+
+@pytest.mark.parametrize("told", [f"{os.getpid()} pid:[1]", None, "nonsense"], ids=["elsewhere", "unseen", "nonsense"])
+def test_a_number_of_another_namespace_means_another_process(
+    asked: list[tuple[int, ...]], scope: Path, told: str | None
+) -> None:
+    permit(told, scope)
+    assert asked == []

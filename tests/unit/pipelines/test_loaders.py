@@ -1,4 +1,7 @@
-"""Loaders by name, what holds for every one (same order, same samples, honest traces, clean ends), and their parts."""
+"""Loaders by name, what holds for every one (same order, same samples, honest traces, clean ends), and their parts.
+
+Of the fused ones also the memory that batches share with workers, and files and stages that they cannot take apart.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +23,20 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image as PillowImage
 from unit.pipelines.conftest import made
 
 from whyidle.errors import DataError, MissingExtra, WhyidleError
-from whyidle.pipelines import assemble, registry
+from whyidle.pipelines import assemble, fused, registry
 from whyidle.pipelines import photos as photos_module
 from whyidle.pipelines.background import Background
 from whyidle.pipelines.caffe import CaffePipeline, Codec
 from whyidle.pipelines.order import batches, count, epoch_order, randomness
-from whyidle.pipelines.protocol import Batch, Image, Pipeline, Settings, Targets
-from whyidle.pipelines.stages import Distort, Expand, RandomCrop, Resize, plain_stages, ssd_stages
+from whyidle.pipelines.protocol import Batch, Image, Settings, Targets
+from whyidle.pipelines.ring import Ring
+from whyidle.pipelines.stages import Distort, Expand, Normalise, RandomCrop, Resize, plain_stages, ssd_stages
+from whyidle.pipelines.standardise import Standardise
+from whyidle.scenarios.datasets.arrays import Arrays
 
 HERE = [name for name in registry.NAMES if registry.unavailable(name) is None]
 OURS = ["caffe", "workers", "threads", "prefetch"]
@@ -38,14 +46,6 @@ FUSED = [name for name in HERE if name.startswith("fused")]
 QUEUED = {"caffe": 3, "workers": 4, "threads": 2, "prefetch": 6} | dict.fromkeys(FUSED, 4)
 """Capacity with two workers and two batches ahead."""
 SETTINGS = Settings(batch_size=4, workers=2, prefetch=2, seed=7)
-
-
-def open_loader(name: str, dataset: Any, settings: Settings, copier: Any) -> Pipeline:
-    return registry.factory(name)(dataset, settings, copier)
-
-
-def epochs(name: str, dataset: Any, settings: Settings, copier: Any, numbers: Sequence[int] = (0, 1)) -> list[Batch]:
-    return made(name, dataset, copier, settings, numbers)
 
 
 def assert_packed(batch: Batch, dataset: Any) -> None:
@@ -61,7 +61,7 @@ def assert_packed(batch: Batch, dataset: Any) -> None:
 @pytest.mark.parametrize("name", HERE)
 def test_two_epochs_come_in_the_common_order(name: str, drop_last: bool, photos: Any, copier: Any) -> None:
     settings = replace(SETTINGS, drop_last=drop_last)
-    found = epochs(name, photos, settings, copier)
+    found = made(name, photos, copier, settings, (0, 1))
     expected = [tuple(group) for epoch in (0, 1) for group in batches(len(photos), settings, epoch)]
     assert [batch.indices for batch in found] == expected
     assert {batch.samples for batch in found} == ({4} if drop_last else {4, 2})
@@ -76,7 +76,7 @@ def test_two_epochs_come_in_the_common_order(name: str, drop_last: bool, photos:
 @pytest.mark.parametrize("name", OURS)
 def test_samples_equal_those_of_naive_bit_for_bit(name: str, stages: Any, photos: Any, copier: Any) -> None:
     settings, dataset = replace(SETTINGS, drop_last=False), photos.staged(*stages)
-    ours, theirs = (epochs(each, dataset, settings, copier, (0, 3)) for each in (name, "naive"))
+    ours, theirs = (made(each, dataset, copier, settings, (0, 3)) for each in (name, "naive"))
     for one, other in zip(ours, theirs, strict=True):
         assert torch.equal(one.targets, other.targets)
         if name != "caffe" or len(stages) == 2:  # which loses a little in every JPEG it writes
@@ -86,8 +86,8 @@ def test_samples_equal_those_of_naive_bit_for_bit(name: str, stages: Any, photos
 @pytest.mark.parametrize("name", FUSED)
 def test_fused_samples_are_those_of_naive_with_nearly_their_pixels(name: str, photos: Any, copier: Any) -> None:
     augmented = photos.staged(*ssd_stages(64))
-    found = epochs(name, augmented, SETTINGS, copier, (3, 4, 5, 6))
-    reference = epochs("naive", augmented, SETTINGS, copier, (3, 4, 5, 6))
+    found = made(name, augmented, copier, SETTINGS, (3, 4, 5, 6))
+    reference = made("naive", augmented, copier, SETTINGS, (3, 4, 5, 6))
     for ours, theirs in zip(found, reference, strict=True):
         assert torch.equal(ours.targets, theirs.targets)
     away = torch.cat(
@@ -103,7 +103,7 @@ def test_traces_lie_in_order_and_add_up_and_what_cannot_be_told_is_not_made_up(
     name: str, photos: Any, copier: Any
 ) -> None:
     begin = time.monotonic_ns()
-    found = epochs(name, photos, replace(SETTINGS, drop_last=False), copier)
+    found = made(name, photos, copier, replace(SETTINGS, drop_last=False), (0, 1))
     end = time.monotonic_ns()
     for batch in found:
         trace = batch.trace
@@ -124,7 +124,7 @@ def test_traces_lie_in_order_and_add_up_and_what_cannot_be_told_is_not_made_up(
 
 @pytest.mark.parametrize("name", HERE)
 def test_the_queue_fills_to_its_capacity_and_not_beyond(name: str, photos: Any, copier: Any, until: Any) -> None:
-    loader = open_loader(name, photos.times(5), SETTINGS, copier)
+    loader = registry.factory(name)(photos.times(5), SETTINGS, copier)
     queue = loader.queue
     assert (queue is not None) == (name in QUEUED)
     if queue is None:
@@ -149,13 +149,13 @@ def test_the_queue_fills_to_its_capacity_and_not_beyond(name: str, photos: Any, 
 @pytest.mark.parametrize("name", HERE)
 def test_an_abandoned_epoch_leaves_nothing_running(name: str, photos: Any, copier: Any, nothing_left: Any) -> None:
     many = photos.times(5)
-    unused = open_loader(name, photos, replace(SETTINGS, batch_size=10), copier)
+    unused = registry.factory(name)(photos, replace(SETTINGS, batch_size=10), copier)
     assert len(unused) == 1
     unused.close()
     # What libraries start once and keep is there from here on.
-    assert [batch.samples for batch in epochs(name, photos, replace(SETTINGS, batch_size=10), copier, (0,))] == [10]
+    assert [batch.samples for batch in made(name, photos, copier, replace(SETTINGS, batch_size=10))] == [10]
     nothing_left()
-    loader = open_loader(name, many, SETTINGS, copier)
+    loader = registry.factory(name)(many, SETTINGS, copier)
     next(loader.epoch(0))
     following = [batch.indices for batch in loader.epoch(1)]
     assert following == [tuple(group) for group in batches(len(many), SETTINGS, 1)]
@@ -199,7 +199,7 @@ def test_what_goes_wrong_is_told_and_leaves_nothing_running(
     stages = {"mistake": [Faulty()], "death": [Faulty(os.getpid())]}.get(fault)
     dataset = replace(photos, files=(*photos.files, bad)) if stages is None else photos.staged(*stages)
     nothing_left()
-    loader = open_loader(name, dataset, replace(SETTINGS, drop_last=False), copier)
+    loader = registry.factory(name)(dataset, replace(SETTINGS, drop_last=False), copier)
     with pytest.raises(error, match=said) as caught:
         list(loader.epoch(0))
     assert stages or "Traceback" not in str(caught.value)
@@ -208,17 +208,17 @@ def test_what_goes_wrong_is_told_and_leaves_nothing_running(
 
 @pytest.mark.parametrize("name", ["workers", "threads", "caffe", *FUSED])
 def test_pinning_when_asked_happens_off_the_training_thread(name: str, photos: Any, copier: Any) -> None:
-    found = epochs(name, photos, replace(SETTINGS, pin_memory=True), copier, (0,))
+    found = made(name, photos, copier, replace(SETTINGS, pin_memory=True))
     assert copier.of("pin") == [batch.indices for batch in found]
     assert threading.get_ident() not in {thread for _, _, thread in copier.calls}
-    epochs(name, photos, SETTINGS, copier, (0,))
+    made(name, photos, copier, SETTINGS)
     assert len(copier.calls) == len(found)
 
 
 def test_prefetch_starts_each_copy_one_batch_ahead_from_the_training_thread(
     photos: Any, copier: Any, until: Any
 ) -> None:
-    loader = open_loader("prefetch", photos.times(3), SETTINGS, copier)
+    loader = registry.factory("prefetch")(photos.times(3), SETTINGS, copier)
     order = [tuple(group) for group in batches(len(photos) * 3, SETTINGS, 0)]
     started = []
     for batch in loader.epoch(0):
@@ -245,7 +245,7 @@ def test_prefetch_does_not_keep_a_batch_back_for_a_later_one(photos: Any, copier
         return pin(batch)
 
     copier.pin = held
-    loader = open_loader("prefetch", photos.times(3), SETTINGS, copier)
+    loader = registry.factory("prefetch")(photos.times(3), SETTINGS, copier)
     first = next(iterator := iter(loader.epoch(0)))
     assert (len(copier.of("start")), first.copy) == (1, "under way")
     gate.set()
@@ -422,3 +422,149 @@ def test_a_thread_that_works_ahead_gives_an_exception_after_the_good_items_and_o
         next(thread)
     assert list(thread) == []
     thread.close()
+
+
+ALONE = Settings(batch_size=2, workers=1, shuffle=False, drop_last=False)
+needs_fused = pytest.mark.skipif(not FUSED, reason="simplejpeg is not installed")
+
+
+def lent(ring: Ring, slot: int, level: float) -> torch.Tensor:
+    array = ring.lend(slot, (4, 5), np.float32)
+    array[:] = level
+    return torch.from_numpy(array)
+
+
+def test_memory_is_used_again_only_when_no_tensor_of_it_is_left() -> None:
+    ring = Ring()
+    first, second = (lent(ring, ring.take(), level) for level in (1.0, 2.0))
+    part = first[2:, 1:]
+    del first
+    third = lent(ring, ring.take(), 3.0)
+    assert part.unique().tolist() == [1.0], "a part of a batch still uses its memory"
+    assert second.unique().tolist() == [2.0]
+    del part
+    fourth = ring.take()
+    assert fourth == 0
+    assert third.unique().tolist() == [3.0]
+    ring.close()
+    assert second.unique().tolist() == [2.0], "what is lent outlives the ring"
+
+
+def test_slots_that_were_never_lent_come_back_and_take_larger_batches_than_before() -> None:
+    ring = Ring()
+    taken = [ring.take() for _ in range(3)]
+    kept = lent(ring, taken[1], 1.0)
+    ring.take_back()
+    assert {ring.take(), slot := ring.take()} == {taken[0], taken[2]}
+    assert ring.take() == 3
+    assert kept.unique().tolist() == [1.0]
+    assert ring.lend(slot, (3000, 3000), np.float32)[-1, -1] == 0.0
+
+
+def write(ring: Ring, slot: int) -> None:
+    ring.array(slot, (6,), np.int64)[:] = 41
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_another_process_writes_what_this_one_reads(method: str) -> None:
+    ring = Ring()
+    ring.take()
+    process = get_context(method).Process(target=write, args=(ring, slot := ring.take()))
+    process.start()
+    process.join()
+    assert ring.lend(slot, (6,), np.int64).tolist() == [41] * 6
+
+
+@pytest.mark.parametrize("name", FUSED)
+@pytest.mark.parametrize("mode", ["CMYK", "L", "progressive", "trailing", "exif"])
+def test_odd_files_are_seen_as_pillow_sees_them(name: str, mode: str, photos: Any, copier: Any, tmp_path: Any) -> None:
+    picture = PillowImage.open(photos.path(0)).convert("RGB").resize((64, 64))
+    file = tmp_path / "odd.jpg"
+    if mode == "exif":
+        turned = PillowImage.Exif()
+        turned[0x0112] = 6  # to be turned by 90 degrees, which boxes know nothing of
+        picture.save(file, exif=turned, quality=95)
+    else:
+        picture = picture.convert(mode) if mode in ("CMYK", "L") else picture
+        picture.save(file, quality=95, progressive=mode == "progressive")
+    if mode == "trailing":
+        file.write_bytes(file.read_bytes() + b"what an editor left here" * 9)
+    dataset = replace(photos, files=(file,)).staged(Resize(64), Normalise())
+    (ours,), (theirs,) = made(name, dataset, copier, ALONE), made("naive", dataset, copier, ALONE)
+    away = (ours.inputs - theirs.inputs).abs()
+    assert (away.max() <= 1) if name == "fused-exact" else (away.mean() < 3)
+
+
+@dataclass(frozen=True)
+class Inverted:
+    """A stage that only says what it does to pixels."""
+
+    def __call__(self, image: Image, targets: Targets, random: np.random.Generator) -> tuple[Image, Targets]:
+        return 255 - image, targets + np.float32(random.random())
+
+
+@needs_fused
+@pytest.mark.parametrize("place", [0, 2, 5, 6])
+def test_a_stage_that_has_to_see_pixels_sees_them_wherever_it_stands(place: int, photos: Any, copier: Any) -> None:
+    stages = list(ssd_stages(64))
+    stages.insert(place, Inverted())
+    dataset = photos.staged(*stages)
+    for ours, theirs in zip(
+        made("fused-exact", dataset, copier, ALONE), made("naive", dataset, copier, ALONE), strict=True
+    ):
+        assert torch.equal(ours.targets, theirs.targets)
+        assert ((ours.inputs - theirs.inputs).abs() <= 1).float().mean() > 0.995
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_samples_of_several_sizes_are_refused_in_words(name: str, photos: Any, copier: Any) -> None:
+    with pytest.raises(ValueError, match="must have one shape"):
+        made(name, photos.staged(Normalise()), copier, ALONE)
+
+
+@needs_fused
+def test_batches_that_are_kept_keep_their_pixels(photos: Any, copier: Any) -> None:
+    many = photos.times(6).staged(*ssd_stages(64))
+    kept = made("fused", many, copier, ALONE)
+    copies = []
+    loader = registry.factory("fused")(many, ALONE, copier)
+    for batch in loader.epoch(0):
+        copies.append(batch.inputs.clone())
+        del batch  # its memory is used again from here on
+    loader.close()
+    assert all(torch.equal(one.inputs, other) for one, other in zip(kept, copies, strict=True))
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_pixels_stay_small_on_the_way_to_a_device_with_memory_of_its_own(name: str, photos: Any, copier: Any) -> None:
+    dataset = photos.staged(*ssd_stages(64)[:-1], Normalise(deviation=(58.0, 57.0, 57.5)))
+    here = made(name, dataset, copier, ALONE)
+    there = made(name, dataset, replace(copier, own_memory=True), ALONE)
+    for one, other in zip(here, there, strict=True):
+        assert one.on_device is None
+        assert other.inputs.dtype == torch.uint8
+        assert other.nbytes < one.nbytes / 2
+        finished = other.on_device(other.inputs)
+        assert finished.is_contiguous()
+        torch.testing.assert_close(finished, one.inputs, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(28, 28), (6, 5, 3)])
+@pytest.mark.parametrize("name", FUSED)
+def test_rows_of_an_array_are_made_a_batch_at_a_time_bit_for_bit(
+    name: str, shape: tuple[int, ...], copier: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(1)
+    rows = random.integers(256, size=(53, *shape), dtype=np.uint8)
+    dataset = Arrays(rows, random.integers(10, size=53), "image", None, (Standardise(0.3, 0.7),))
+    settings = replace(ALONE, batch_size=8, shuffle=True, workers=2)
+    expected = made("naive", dataset, copier, settings)
+    monkeypatch.setattr(fused._Maker, "make", None)
+    for batch, plain in zip(made(name, dataset, copier, settings), expected, strict=True):
+        assert batch.indices == plain.indices
+        assert torch.equal(batch.inputs, plain.inputs)
+        assert batch.inputs.is_contiguous()
+        assert torch.equal(batch.targets, plain.targets)
+        assert batch.targets.dtype == plain.targets.dtype
+        assert batch.trace.read_bytes == plain.trace.read_bytes
+        assert batch.trace.begin_ns <= batch.trace.end_ns

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from support.voc_sets import VocMaker
-
 
 def photographs(root: Path, **classes: int) -> Path:
     """So many small JPEG files a class."""
@@ -29,12 +27,6 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     return folder
-
-
-@pytest.fixture
-def maker(tmp_path: Path) -> VocMaker:
-    """Of a set in VOC's layout, which is empty as yet."""
-    return VocMaker(tmp_path / "data")
 
 
 @pytest.fixture

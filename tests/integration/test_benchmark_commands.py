@@ -1,7 +1,9 @@
-"""Commands of the benchmark of diagnosis: of what they start nothing is left."""
+"""Commands of the benchmark of diagnosis: of what they start nothing is left; and a planted sweep over the batch size,
+trained for real. Whether its reason is found, the benchmark itself measures."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +14,7 @@ import pytest
 
 from support.fakes.driver import wait_for
 from support.terminals import alive
+from whyidle_bench import batch_sizes as sweep_planted
 from whyidle_bench.execute import TOOK_TOO_LONG, execute
 
 FORKS = "import os, time; os.fork(); os.write(1, b'%d\\n' % os.getpid()); time.sleep(600)"
@@ -69,3 +72,30 @@ def test_a_benchmark_that_is_told_to_end_leaves_nothing_running(tmp_path: Path) 
     os.kill(benchmark.pid, signal.SIGTERM)
     assert benchmark.wait(240) == 143
     wait_for(lambda: not any(map(alive, _said(output))))
+
+
+NAME = "accounting.fast"
+SIZES = ("4", "16")
+BENCHMARK = [sys.executable, "-m", "whyidle_bench", "batch-sizes"]
+
+
+@pytest.mark.slow
+def test_a_sweep_is_trained_at_each_size_and_told_beside_its_truth_again_and_again(tmp_path: Path) -> None:
+    out = tmp_path / "made"
+    command = [*BENCHMARK, "--cases", NAME, "--repeats", "2"]
+    options = ["--batch-sizes", ",".join(SIZES), "--no-live", "--out", str(out), "--json", "-"]
+    shown = subprocess.run([*command, *options], capture_output=True, text=True, timeout=280)
+    assert shown.returncode == 0, shown.stderr
+    told = json.loads(shown.stdout)
+    assert [cell["status"] for cell in told["cells"]] == ["ok", "ok"]
+    sweep, verdict = told["sweeps"][NAME], told["batch_verdicts"][NAME]
+    assert sweep["planted"]["cause"] is not None
+    assert set(sweep["true_terms"]) == set(verdict["terms"]) == set(SIZES)
+    # It is a larger batch that processes more samples.
+    assert verdict["work"]["16"]["samples"] == 4 * verdict["work"]["4"]["samples"]
+    assert sweep_planted.load(out).json()["sweeps"] == told["sweeps"]
+
+    rows = subprocess.run([*BENCHMARK, "--from", str(out)], capture_output=True, text=True)
+    assert rows.returncode == 0, rows.stderr
+    # What was planted and named, and the terms at either size.
+    assert len([line for line in rows.stdout.splitlines() if line.startswith(f"| {NAME} |")]) == 3
