@@ -1,5 +1,5 @@
-"""Pictures of results, made with matplotlib, an extra: one panel for each loader, curve, matrix, kind of samples or
-training, all in one style."""
+"""Pictures of results, made with matplotlib, an extra: one panel for each loader, curve, matrix or training,
+all in one style."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..analyse.cells.comparison import Comparison, namer
-from ..analyse.cells.studies import MAKING, results, rooflines, scaling
+from ..analyse.cells.studies import results, scaling
 from ..analyse.run.analysis import Analysis
 from ..analyse.run.stall_breakdown import TOTAL, UNTOLD, busy_strip
 from ..analyse.statistics import Estimate
@@ -23,9 +22,8 @@ from ..errors import MissingExtra, WhyidleError
 from ..record.run import open_run
 from ..record.schema import DEVICE
 from .documents.comparison import HELD, accuracy_of, class_names, curve_names
-from .documents.roofline import heading
 from .words import sample_time
-from .words.figures import NOT_MEASURED, part_name, share
+from .words.figures import NOT_MEASURED, part_name
 from .words.sample_time import Scale, half_width, known, shares, shown_parts
 
 if TYPE_CHECKING:
@@ -46,7 +44,7 @@ DARK = 0.55
 
 GREEN, RED, BLUE, PINK, ORANGE, SKY = "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#E69F00", "#56B4E9"
 """Okabe and Ito, told apart by colour-blind people."""
-INK, PALE, GREY, GRID = "#222222", "#666666", "#B8B8B8", "#E4E4E4"
+INK, PALE, GRID = "#222222", "#666666", "#E4E4E4"
 _PART_LOOKS = {
     # The terminal's colours.
     "compute": (GREEN, ""),
@@ -283,47 +281,6 @@ def _confusion(result: Comparison, setting: dict[str, Any], title: str) -> Figur
     return drawn
 
 
-# How close loaders come to the machine's limit: the time per sample, a bar for each.
-
-
-def _rooflines(result: Comparison, setting: dict[str, Any], title: str) -> Figure:
-    found = rooflines(setting)
-    if not found:
-        raise WhyidleError(
-            "--roofline-plot: the machine's limits were not measured, so no picture was drawn. `whyidle "
-            "compare --roofline` measures them."
-        )
-    colours = (BLUE, RED, GREEN, ORANGE, PINK, SKY, "#F0E442", "#000000")
-    loaders = [each.reached(result.cells) for each in found]
-    rows = [1 + len(reached) for reached in loaders]
-    height, ratios = 1.2 + sum(0.42 * count + 0.9 for count in rows), [count + 1 for count in rows]
-    drawn, panels = _panels(title, (8.0, height), len(found), height_ratios=ratios)
-    for axes, each, reached in zip(panels, found, loaders, strict=True):
-        limit_ms, left = 1e3 / each.limit, 0.0
-        parts = [(part.name, 1e3 / part.all_cores.value) for part in each.parts if part.kind == MAKING]
-        for (part, ms), colour in zip(
-            parts if each.bound_by == MAKING else [(each.bound_by, limit_ms)], cycle(colours)
-        ):
-            axes.barh(0, ms, left=left, height=0.66, color=colour, label=part)
-            left += ms
-        _note(axes, f"{each.limit:.0f} samples/s", (left, 0), (4, 0), va="center", fontsize=8)
-        for row, (part_of, _) in enumerate(reached, 1):
-            axes.barh(row, limit_ms / part_of, height=0.66, color=GREY)
-            said = f"{part_of * each.limit:.0f} samples/s, {share(part_of, 0)} of the limit"
-            _note(axes, said, (limit_ms / part_of, row), (4, 0), va="center", fontsize=8)
-        axes.axvline(limit_ms, color=PALE, linestyle="--", linewidth=1)
-        axes.grid(False)
-        axes.set_yticks(
-            range(1 + len(reached)), ["limit", *(f"{c.pipeline}, batch {c.batch_size}" for _, c in reached)]
-        )
-        axes.invert_yaxis()
-        axes.set_xlim(0, 1.45 * limit_ms / min((1.0, *(part_of for part_of, _ in reached))))
-        axes.set_xlabel(f"ms per sample, {each.cores} cores together" if each.cores > 1 else "ms per sample, one core")
-        _title(axes, textwrap.fill(heading(each, found), 80))
-        axes.legend(fontsize=8, ncols=8, loc="upper left", bbox_to_anchor=(0, -0.9 / (1 + len(reached))))
-    return drawn
-
-
 # The device's utilisation over time, as `nvidia-smi` shows it: a panel a training.
 #
 # The line is the share of each window in which the training's kernels ran, by its own events. NVML's readings, which
@@ -440,5 +397,4 @@ TRACES = Picture(
 )
 RANKS = Picture("scaling_plot", "speed-up by number of ranks", _scaling)
 CONFUSION = Picture("confusion_plot", "which class was taken for which on held-out data", _confusion)
-ROOFLINE = Picture("roofline_plot", "how near loaders come to the machine's limits", _rooflines)
-PICTURES = (SIZES, TRACES, RANKS, CONFUSION, ROOFLINE)
+PICTURES = (SIZES, TRACES, RANKS, CONFUSION)

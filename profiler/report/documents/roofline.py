@@ -37,9 +37,11 @@ _KINDS = {MAKING: "", BESIDE: "in parallel", STORED: "instead of read", ASIDE: "
 
 def roofline_blocks(found: Sequence[Roofline], cells: Sequence[Cell] = ()) -> Iterator[Block]:
     """Make a table for each kind of samples, and say how close the closest of these cells comes."""
+    differing = [name for name in found[0].place if len({each.place[name] for each in found}) > 1] if found else []
     for each in found:
         yield Space()
-        yield Heading(heading(each, found))
+        samples = ", ".join(said for name in differing if (said := place(name, each.place[name])))
+        yield Heading(f"{TITLE}: {samples}" if samples else TITLE)
         yield _table(each)
         one, every = three_digits(each.one_core), three_digits(each.limit)
         why = f"{each.bound_by} sets it"
@@ -68,13 +70,6 @@ def roofline_document(found: Roofline, setting: Mapping[str, Any]) -> Document:
         blocks.append(Caution("Stand-in data", f"generated, in place of {data['stand_in']}."))
     blocks += [Caution("Data", notice) for notice in setting["notices"][:MOST_NOTICES]]
     return Document((*blocks, *roofline_blocks([found])))
-
-
-def heading(each: Roofline, among: Sequence[Roofline]) -> str:
-    """Name the table, and of several the samples that it is about, by what they differ in."""
-    differing = [name for name in each.place if len({other.place[name] for other in among}) > 1]
-    where = ", ".join(said for name in differing if (said := place(name, each.place[name])))
-    return f"{TITLE}: {where}" if where else TITLE
 
 
 def _table(found: Roofline) -> TableBlock:
