@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from ..errors import WhyidleError
 from ..record.files import plain
 from ..record.run import PAGES, refuse_recorded
-from ..report.plot import PICTURES, Picture, check_picture
+from ..report.plot import PICTURES, Picture, check_picture, save_picture
 from ..results.result import Result
 from ..terminal.console import write_file
 from .options import require_folder
@@ -45,7 +46,7 @@ def check(arguments: argparse.Namespace, made: Path | None = None) -> None:
 def draw(arguments: argparse.Namespace, result: Result) -> None:
     """Draw those that were asked for."""
     for picture, file in asked(arguments).items():
-        result.draw(picture, file)
+        save_picture(partial(result.figure, picture), file)
 
 
 def check_page(arguments: argparse.Namespace, made: Path | None = None) -> None:

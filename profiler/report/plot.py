@@ -45,16 +45,17 @@ DARK = 0.55
 GREEN, RED, BLUE, PINK, ORANGE, SKY = "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#E69F00", "#56B4E9"
 """Okabe and Ito, told apart by colour-blind people."""
 INK, PALE, GRID = "#222222", "#666666", "#E4E4E4"
-_PART_LOOKS = {
+_PART_LOOKS: dict[str, dict[str, Any]] = {
     # The terminal's colours.
-    "compute": (GREEN, ""),
-    "input": (RED, "//"),
-    "copy": (ORANGE, "||"),
-    "sync": (PINK, "xx"),
-    "host": (BLUE, "\\\\"),
-    "boundary": (SKY, "--"),
-    UNTOLD: ("#BBBBBB", "++"),
+    "compute": {"facecolor": GREEN, "hatch": ""},
+    "input": {"facecolor": RED, "hatch": "//"},
+    "copy": {"facecolor": ORANGE, "hatch": "||"},
+    "sync": {"facecolor": PINK, "hatch": "xx"},
+    "host": {"facecolor": BLUE, "hatch": "\\\\"},
+    "boundary": {"facecolor": SKY, "hatch": "--"},
+    UNTOLD: {"facecolor": "#BBBBBB", "hatch": "++"},
 }
+_EDGE: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.3}
 _SETTINGS: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # a $ in a name is a $
@@ -109,16 +110,18 @@ def save_picture(draw: Callable[[], Figure], path: Path) -> None:
 
 
 def _panels(
-    title: str, size: tuple[float, float], number: int, columns: int = 1, **how: Any
+    title: str, number: int, columns: int, panel: tuple[float, float], around: tuple[float, float], **how: Any
 ) -> tuple[Figure, list[Axes]]:
-    """Make a picture with a title and so many panels in rows."""
+    """Make a picture with a title and so many panels in rows. `panel`, `around`: width and height in inches of a panel,
+    and of what is beside all of them."""
     from matplotlib.figure import Figure
 
-    drawn = Figure(figsize=size, layout="constrained")
-    drawn.suptitle(
-        textwrap.fill(title, int(10 * size[0])), fontsize=11, fontweight="bold", color=INK, x=0.01, ha="left"
-    )
-    axes = list(drawn.subplots(math.ceil(number / columns), columns, squeeze=False, **how).flat)
+    rows = math.ceil(number / columns)
+    width, height = panel[0] * columns + around[0], panel[1] * rows + around[1]
+    drawn = Figure(figsize=(width, height), layout="constrained")
+    said = textwrap.fill(title, int(10 * width))
+    drawn.suptitle(said, fontsize=11, fontweight="bold", color=INK, x=0.01, ha="left")
+    axes = list(drawn.subplots(rows, columns, squeeze=False, **how).flat)
     for each in axes[number:]:
         each.set_visible(False)
     for each in axes:
@@ -143,9 +146,8 @@ def _batch_sizes(result: Comparison, _: dict[str, Any], title: str) -> Figure:
     scale, parts = sample_time.scale_of(verdicts.values()), shown_parts(verdicts.values())
     columns = min(len(verdicts), 4)
     most = max(len(verdict.terms) for verdict in verdicts.values())
-    panel = max(2.2, 0.62 * most + 0.1)
-    width, height = max(3.7, panel * columns + 0.7), 3.5 * math.ceil(len(verdicts) / columns) + 0.95
-    drawn, panels = _panels(title, (width, height), len(verdicts), columns, sharey=True)
+    width = max(3.0 / columns, 2.2, 0.62 * most + 0.1)
+    drawn, panels = _panels(title, len(verdicts), columns, (width, 3.5), (0.7, 0.95), sharey=True)
     for place, (axes, (name, verdict)) in enumerate(zip(panels, verdicts.items(), strict=True)):
         for bar, terms in enumerate(verdict.terms.values()):
             _stack(axes, bar, terms, parts, scale)
@@ -161,15 +163,10 @@ def _batch_sizes(result: Comparison, _: dict[str, Any], title: str) -> Figure:
     totals = [total for v in verdicts.values() for terms in v.terms.values() if known(total := terms.get(TOTAL))]
     ends = [total.value + (half if math.isfinite(half := half_width(total)) else 0.0) for total in totals]
     panels[0].set_ylim(0, 1.16 * (max(ends, default=0.0) or 1.0) / scale.microseconds)
-    handles = [Patch(label=part_name(part), **_look(part)) for part in parts]
-    many = min(len(handles), int(width / 0.85))
+    handles = [Patch(label=part_name(part), **_PART_LOOKS[part], **_EDGE) for part in parts]
+    many = min(len(handles), int(drawn.get_figwidth() / 0.85))
     drawn.legend(handles=handles, loc="outside lower left", ncols=many, handlelength=1.6)
     return drawn
-
-
-def _look(part: str) -> dict[str, Any]:
-    colour, hatch = _PART_LOOKS[part]
-    return {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.3}
 
 
 def _title(axes: Axes, words: str, **how: Any) -> None:
@@ -191,7 +188,7 @@ def _stack(axes: Axes, place: int, terms: Mapping[str, Estimate], parts: Sequenc
     for part in parts:
         height = shares(terms).get(part, 0.0) * total.value / scale.microseconds
         if height > 0:
-            axes.bar(place, height, _BAR, bottom, **_look(part))
+            axes.bar(place, height, _BAR, bottom, **_PART_LOOKS[part], **_EDGE)
         bottom += height
     top, half = total.value / scale.microseconds, half_width(total) / scale.microseconds
     if math.isfinite(half):
@@ -209,7 +206,7 @@ def _scaling(result: Comparison, _: dict[str, Any], title: str) -> Figure:
     if not every:
         raise WhyidleError("--scaling-plot: nothing ran on several ranks, so no picture was drawn.")
     held = [(words, curves) for of, words in HELD.items() if (curves := [each for each in every if each.held == of])]
-    drawn, panels = _panels(title, (4.4 * len(held), 4.2), len(held), len(held))
+    drawn, panels = _panels(title, len(held), len(held), (4.4, 4.2), (0, 0))
     colours = (BLUE, RED, GREEN, PINK, ORANGE, SKY, "#000000")
     for axes, (words, curves) in zip(panels, held, strict=True):
         counts = sorted({point.ranks for curve in curves for point in curve.points})
@@ -226,10 +223,8 @@ def _scaling(result: Comparison, _: dict[str, Any], title: str) -> Figure:
                     axes.plot(point.ranks, 0, color=colour, marker="x", clip_on=False)
                     _note(axes, "OOM", (point.ranks, 0), (0, 4), ha="center", color=colour)
         axes.set_xticks(counts, [str(count) for count in counts])
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("ranks")
         emulated = "emulated " if any(curve.emulated for curve in curves) else ""
-        axes.set_ylabel(f"{emulated}speed-up against one rank")
+        axes.set(ylim=(0, None), xlabel="ranks", ylabel=f"{emulated}speed-up against one rank")
         _title(axes, textwrap.fill(words, 46))
         axes.grid(True, color=GRID, linewidth=0.7)
         axes.legend(fontsize=8)
@@ -251,8 +246,7 @@ def _confusion(result: Comparison, setting: dict[str, Any], title: str) -> Figur
     if len(found) > MOST_MATRICES:
         found = sorted(found, key=lambda pair: -accuracy_of(pair[0]))[:MOST_MATRICES]
     columns, side = min(3, len(found)), min(9.0, 2.6 + 0.3 * max(len(matrix) for _, matrix in found))
-    size = side * columns + 1.2, side * math.ceil(len(found) / columns) + 1.0
-    drawn, panels = _panels(title, size, len(found), columns)
+    drawn, panels = _panels(title, len(found), columns, (side, side), (1.2, 1.0))
     pictures = []
     for axes, (each, matrix) in zip(panels, found, strict=True):
         parts = [[count / sum(row) if sum(row) else 0.0 for count in row] for row in matrix]
@@ -263,14 +257,11 @@ def _confusion(result: Comparison, setting: dict[str, Any], title: str) -> Figur
             classes = class_names(each, setting)
             axes.set_xticks(range(len(parts)), classes, rotation=45, ha="right", rotation_mode="anchor")
             axes.set_yticks(range(len(parts)), classes)
-            for row, line in enumerate(parts):
-                for column, part in enumerate(line):
-                    if 100 * part > LEAST_WRITTEN:
-                        colour = "white" if part > DARK else INK
-                        words = f"{100 * part:.0f}"
-                        axes.text(column, row, words, ha="center", va="center", color=colour, fontsize=7)
-        axes.set_xlabel("predicted")
-        axes.set_ylabel("true")
+            for (row, column), part in np.ndenumerate(np.array(parts)):
+                if 100 * part > LEAST_WRITTEN:
+                    look = {"ha": "center", "va": "center", "color": "white" if part > DARK else INK, "fontsize": 7}
+                    axes.text(column, row, f"{100 * part:.0f}", **look)
+        axes.set(xlabel="predicted", ylabel="true")
         mean = each.metric("accuracy")
         right = "" if mean is None else f", accuracy {mean.value:.3f}"
         _title(axes, textwrap.fill(name(each.cell) + right, 40), fontsize=9.5, fontweight="bold", color=INK)
@@ -344,8 +335,7 @@ def utilisation(traces: Sequence[UtilisationPanel], title: str) -> Figure:
             f"--trace-plot: no picture was drawn. No run of {WINDOW_NS / 1e6:.0f} ms or more recorded when its device "
             "computed."
         )
-    size = 8.5, 1.25 * len(traces) + 1.2
-    drawn, panels = _panels(title, size, len(traces), sharex=True, sharey=True)
+    drawn, panels = _panels(title, len(traces), 1, (8.5, 1.25), (0, 1.2), sharex=True, sharey=True)
     for axes, trace in zip(panels, traces, strict=True):
         _title(axes, trace.name, fontweight="bold", color=INK)
         if not trace.busy:
@@ -360,9 +350,8 @@ def utilisation(traces: Sequence[UtilisationPanel], title: str) -> Figure:
         stood = 100 * float((busy < 0.5).mean())
         said = f"mean {busy.mean():.0f} %, {stood:.0f} % of windows at 0 · {trace.gaps}"
         _title(axes, said, loc="right", fontsize=8.5)
-    panels[0].set_ylim(-4, 104)
-    panels[0].set_yticks((0, 50, 100))
-    panels[0].set_xlim(0, max(len(trace.busy) for trace in traces) * WINDOW_NS / 1e9)
+    longest_s = max(len(trace.busy) for trace in traces) * WINDOW_NS / 1e9
+    panels[0].set(ylim=(-4, 104), yticks=(0, 50, 100), xlim=(0, longest_s))
     longer = any(trace.cut for trace in traces)
     panels[-1].set_xlabel(f"seconds{' (middle of longer trainings)' * longer}")
     drawn.supylabel(f"device busy, % of {WINDOW_NS / 1e6:.0f} ms", color=INK, fontsize=9)

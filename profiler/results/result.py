@@ -12,7 +12,7 @@ from ..record.run import runs_within
 from ..report.contract.encode import Content
 from ..report.document import Document
 from ..report.export.table import KINDS_OF_TABLES, Table
-from ..report.plot import Picture, save_picture
+from ..report.plot import Picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,14 +84,6 @@ class Result:
             drawn = f"only {', '.join(each.option for each in self.pictures)}" if self.pictures else "no picture"
             why = f"{self.folder} is {self.what}, of which there is {drawn}{self.instead}"
             raise WhyidleError(f"{picture.option} draws {picture.shows}; {why}. Leave it out.")
-
-    def draw(self, picture: Picture, file: Path) -> None:
-        """Draw one of its `pictures`.
-
-        Raises:
-            WhyidleError: there is nothing to draw, or it cannot be written.
-        """
-        save_picture(lambda: self.figure(picture), file)
 
     def members(self) -> Iterator[Result] | None:
         """Give the runs that it is made of and that are still there; `None` if it is not a comparison."""
