@@ -384,12 +384,6 @@ def evidence_rows(items: Iterable[Evidence]) -> list[tuple[str, str, str]]:
     return [(item.what, evidence_value(item.value, item.unit), item.expected) for item in known]
 
 
-def evidence_section(items: Iterable[Evidence]) -> Iterator[Block]:
-    """Show the figures that a verdict rests on."""
-    rows = ((what, value, expected(wanted)) for what, value, wanted in evidence_rows(items))
-    return section("Evidence", table(rows, indent=1))
-
-
 def code_rows(lines: Iterable[Where]) -> list[tuple[str, str, str]]:
     """Give (place, the line of source, how much of which time) a line."""
     return [(line_of(each), each.code, spent(each)) for each in lines]
@@ -409,29 +403,27 @@ def code_section(lines: Iterable[Where]) -> Iterator[Block]:
     yield Space()
 
 
-def others_section(findings: Iterable[Finding], now: float | None) -> Iterator[Block]:
-    """Say what else was found, less important than the verdict, with the first change and where the time was spent."""
-    yield Heading("Also found")
-    for found in findings:
-        yield Paragraph(f"{found.cause} ({found.severity}): {found.title}", 1)
-        below = (*said_of(found.next[:1], now), *in_lines(found.where[:1], found.stages))
-        yield from (Paragraph(each, 2) for each in below)
-    yield Space()
-
-
 def finding_sections(
     verdict: Finding, others: Sequence[Finding], now: float | None, between: Iterable[Block] = ()
 ) -> Iterator[Block]:
-    """Show all that is known of a verdict, then what else was found. `between`: stands before the evidence."""
+    """Show all that is known of a verdict, then what else was found, less important than that, with the first change
+    and where the time was spent. `between`: stands before the evidence."""
     if verdict.where:
         yield from code_section(verdict.where)
     if verdict.next:
         yield from changes_section(verdict.next, now)
     yield from between
     if verdict.evidence:
-        yield from evidence_section(verdict.evidence)
-    if others:
-        yield from others_section(others, now)
+        rows = ((what, value, expected(wanted)) for what, value, wanted in evidence_rows(verdict.evidence))
+        yield from section("Evidence", table(rows, indent=1))
+    if not others:
+        return
+    yield Heading("Also found")
+    for found in others:
+        yield Paragraph(f"{found.cause} ({found.severity}): {found.title}", 1)
+        below = (*said_of(found.next[:1], now), *in_lines(found.where[:1], found.stages))
+        yield from (Paragraph(each, 2) for each in below)
+    yield Space()
 
 
 def quality_section(notes: Iterable[str], said: str | None = None) -> Iterator[Block]:

@@ -259,8 +259,8 @@ def _confusion(result: Comparison, setting: dict[str, Any], title: str) -> Figur
             axes.set_yticks(range(len(parts)), classes)
             for (row, column), part in np.ndenumerate(np.array(parts)):
                 if 100 * part > LEAST_WRITTEN:
-                    look = {"ha": "center", "va": "center", "color": "white" if part > DARK else INK, "fontsize": 7}
-                    axes.text(column, row, f"{100 * part:.0f}", **look)
+                    colour = "white" if part > DARK else INK
+                    axes.text(column, row, f"{100 * part:.0f}", ha="center", va="center", color=colour, fontsize=7)
         axes.set(xlabel="predicted", ylabel="true")
         mean = each.metric("accuracy")
         right = "" if mean is None else f", accuracy {mean.value:.3f}"

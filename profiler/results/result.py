@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..analyse.cells.cost import Price
 from ..errors import WhyidleError
@@ -38,6 +38,8 @@ class Result:
     """What to do for a picture that it lacks."""
     price: Price | None = None
     """Of an hour of the machine, where what was trained is to be priced."""
+    loaded: Any
+    """All of it, read and analysed when it is first asked for, which may take seconds."""
     document: Callable[[], Document]
     """Gives the result in words."""
     contract: Callable[[], Content]
@@ -51,9 +53,6 @@ class Result:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-
-    def read(self) -> None:
-        """Read and analyse all of it, which may take seconds; what is made of it then takes no time."""
 
     def tables(self) -> Mapping[str, Callable[[], Table]]:
         """Give its tables by name, the one that people want first at first, each made when it is called (WhyidleError:

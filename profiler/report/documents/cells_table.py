@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ from ...analyse.cells.comparison import OF_LOADING, Cell, varying
 from ...analyse.cells.studies import of_limit, rooflines
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.statistics import Range
-from ..document import Bar, TableBlock, TableColumn, Words, fitting_table, line, toned
+from ..document import Bar, Block, Heading, Space, TableBlock, TableColumn, Words, fitting_table, line, toned
 from ..words.figures import NOT_MEASURED, share
 
 BAR_WIDTH = 14
@@ -90,6 +90,13 @@ def table_of(cells: Sequence[Cell], setting: Mapping[str, Any], most: int | None
         column("waits for", cells, waits_for, CAUSE_GOES, right=False, folds_to=10),
     )
     return fitting_table(columns, legend_of=BAR)
+
+
+def cells_section(title: str, columns: Iterable[TableColumn] = ()) -> Iterator[Block]:
+    """Begin a section after an empty line, with a table where there are columns."""
+    yield from (Space(), Heading(title))
+    if columns := tuple(columns):
+        yield fitting_table(columns, indent=1)
 
 
 def place_columns(cells: Sequence[Cell], names: Sequence[str] | None = None, whole: bool = False) -> list[TableColumn]:
