@@ -54,7 +54,9 @@ def comparison_document(result: Comparison, setting: dict[str, Any]) -> Document
 
 def _blocks(result: Comparison, setting: dict[str, Any], brief: bool = False) -> Iterator[Block]:
     """Say all of it; in brief with the fastest cells alone, and the further sections that one screen has room for."""
-    main: list[Block] = [*_head(result, setting)]
+    main: list[Block] = [Title(comparison_title(result, setting)), *head_of(result, setting), Space()]
+    for notice in notices(result, setting):
+        main += [Paragraph(toned(notice, "yellow")), Space()]
     if brief and len(result.cells) > MOST_ROWS:
         main.append(Heading(f"The {MOST_ROWS} fastest of {len(result.cells)} cells (--full has all)"))
     main.append(table_of(result.cells, setting, MOST_ROWS if brief else None))
@@ -95,15 +97,6 @@ def _emulated(setting: Mapping[str, Any]) -> bool:
 
 
 # What was run.
-
-
-def _head(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    yield Title(comparison_title(result, setting))
-    yield from head_of(result, setting)
-    yield Space()
-    for notice in notices(result, setting):
-        yield Paragraph(toned(notice, "yellow"))
-        yield Space()
 
 
 def comparison_title(result: Comparison, setting: dict[str, Any]) -> str:

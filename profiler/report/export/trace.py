@@ -373,13 +373,8 @@ class _Scene:
         self._steps(host, steps)
         self._on_host(host)
         self._instants(host, steps)
-        self._counter(
-            host,
-            self.steps["fetch_begin_ns"],
-            measured(self.steps["queue_ready"]),
-            "finished batches waiting",
-            "batches",
-        )
+        ready = measured(self.steps["queue_ready"])
+        self._counter(host, self.steps["fetch_begin_ns"], ready, "finished batches waiting", "batches")
         self._on_device(host if kind == "cpu" else tracks.track(f"{who}device ({title})"))
         if len(self.timeline.batches):
             self._flows(host, steps, self._loader(tracks.track(f"{who}loader")))
@@ -586,14 +581,9 @@ class _Scene:
             rows = zip(mine["step"].tolist(), *(each.tolist() for each in drawn), strict=True)
             made |= {step: (pid, tid, low, high) for step, tid, low, high in rows if step != NOT_MEASURED}
         held = with_column(every, "begin_ns", self.timeline.blocked_ns)
-        self._slices(
-            pid,
-            "head-of-line blocks",
-            held[held["end_ns"] > held["begin_ns"]],
-            SPAN_NS,
-            lambda batch: f"the batch of step {int(batch['step'])} holds up later ones",
-            {"worker": ("worker", 1)},
-        )
+        held = held[held["end_ns"] > held["begin_ns"]]
+        holds = "the batch of step {0[step]} holds up later ones".format
+        self._slices(pid, "head-of-line blocks", held, SPAN_NS, holds, {"worker": ("worker", 1)})
         return made
 
     def _flows(self, pid: int, tid: int, made: Mapping[int, tuple[int, int, int, int]]) -> None:
