@@ -92,7 +92,7 @@ def table_of(cells: Sequence[Cell], setting: Mapping[str, Any], most: int | None
     return fitting_table(columns, legend_of=BAR)
 
 
-def cells_section(title: str, columns: Iterable[TableColumn] = ()) -> Iterator[Block]:
+def new_section(title: str, columns: Iterable[TableColumn] = ()) -> Iterator[Block]:
     """Begin a section after an empty line, with a table where there are columns."""
     yield from (Space(), Heading(title))
     if columns := tuple(columns):

@@ -35,7 +35,7 @@ from ..document import (
 from ..words.code import command_line
 from ..words.figures import counted, percent
 from ..words.sample_time import sentence
-from .cells_table import cells_section, column, head, place_columns, table_of, value_of
+from .cells_table import column, head, new_section, place_columns, table_of, value_of
 from .cost import cost_blocks
 from .roofline import roofline_blocks, three_digits
 
@@ -237,7 +237,7 @@ def winners(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
         groups = tuple(group for group, cells in ran if len(cells) > 1 and cells[0].feed != "synthetic")
     if not groups:
         return
-    yield from cells_section(f"Which {'' if setting['scenario'] is None else 'loader '}is fastest, and why")
+    yield from new_section(f"Which {'' if setting['scenario'] is None else 'loader '}is fastest, and why")
     if len(groups) > MOST_TOLD:
         yield fitting_table(_fastest(groups, kind == "emulated"), indent=1)
         return
@@ -337,7 +337,7 @@ def findings(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     """Say the same, and what each waits for."""
     yield from studied(result, setting)
     if waits := list(_verdicts(result)):
-        yield from cells_section("What each training waits for")
+        yield from new_section("What each training waits for")
         yield from waits
 
 
@@ -346,7 +346,7 @@ def sizes_blocks(result: Comparison, setting: Mapping[str, Any], brief: bool = F
     names = set(map(namer(result.cells, sizes=False), (cell for cell in result.cells if cell.feed == "real")))
     told = [(name, verdict) for name, verdict in result.batch_verdicts.items() if name in names]
     if told:
-        yield from cells_section(SIZES)
+        yield from new_section(SIZES)
     elif setting["scenario"] is None:
         yield from (Space(), Paragraph(ONE_SIZE))
     for number, (name, verdict) in enumerate(told[: MOST_NAMED if brief else None]):
@@ -381,7 +381,7 @@ def _scaling_blocks(every: Sequence[studies.Curve]) -> Iterator[Block]:
             curves = [curve for curve in every if curve.held == held and curve.emulated == emulated]
             if not curves:
                 continue
-            yield from cells_section(title, _scaling(curves, emulated))
+            yield from new_section(title, _scaling(curves, emulated))
             points = [point for curve in curves for point in curve.points]
             for reason in dict.fromkeys(point.why for point in points if point.why and point.samples_per_s is not None):
                 yield Paragraph(f"n/a: {reason}", 1)
@@ -446,7 +446,7 @@ def _differential_blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iter
     emulated = "emulated " if _emulated(setting) else ""
     if both:
         title = f"Net alone, loader alone, and both: {emulated}samples/s"
-        yield from cells_section(title, _differential(both))
+        yield from new_section(title, _differential(both))
         agree = sum(bool(each.agrees) for each in both)
         overlaps = {each.overlaps for each in both}
         time = "The slower of the two" if True in overlaps else "The sum of the two"
@@ -461,7 +461,7 @@ def _differential_blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iter
         yield from _unexpected(both)
     if dearer := studies.augmentations(cells, tested, setting):
         title = f"What augmentation costs{f' ({emulated}device)' if emulated else ''}"
-        yield from cells_section(title, _augmentation(dearer))
+        yield from new_section(title, _augmentation(dearer))
         if doubts := [each.doubt or "runs differ by as much" for each in dearer if _cost(each).endswith("?")]:
             why = ", or ".join(dict.fromkeys(doubts))
             said = f"A figure with ? is uncertain: {why}. Repeat with longer runs, several of each."
@@ -552,7 +552,7 @@ def _results_blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Blo
     # The usual figures first.
     told = dict.fromkeys(name for each in found for name in each.metrics)
     metrics = list(dict.fromkeys([*(name for name in FIRST_METRICS if name in told), *told]))[:MOST_METRICS]
-    yield from cells_section("Results of the trainings", _results(found, metrics, _emulated(setting)))
+    yield from new_section("Results of the trainings", _results(found, metrics, _emulated(setting)))
     work = [mean.value for each in found if (mean := each.mean("samples")) is not None]
     if work and max(work) >= MORE_WORK * min(work):
         said = f"These trainings processed {min(work):.0f} to {max(work):.0f} samples"

@@ -13,7 +13,7 @@ from ...analyse.where.stages import STAGES, Stages
 from ...record.run import ImageDecoding
 from ..document import Block, Caution, Document, Length, Paragraph, TableColumn, Title, line
 from ..words.figures import NOT_MEASURED, counted, share
-from .cells_table import cells_section, column
+from .cells_table import column, new_section
 
 TITLE = "How fast this machine can prepare these samples"
 MOST_NOTICES = 3
@@ -27,7 +27,7 @@ def roofline_blocks(found: Sequence[Roofline], cells: Sequence[Cell] = ()) -> It
     differing = [name for name in found[0].place if len({each.place[name] for each in found}) > 1] if found else []
     for each in found:
         samples = ", ".join(said for name in differing if (said := place(name, each.place[name])))
-        yield from cells_section(f"{TITLE}: {samples}" if samples else TITLE, _columns(each))
+        yield from new_section(f"{TITLE}: {samples}" if samples else TITLE, _columns(each))
         one, every = three_digits(each.one_core), three_digits(each.limit)
         why = f"{each.bound_by} sets it"
         if each.bound_by == MAKING:
