@@ -1,5 +1,5 @@
-"""Pictures of results, made with matplotlib, an extra: one panel for each loader, curve, matrix or training,
-all in one style."""
+"""Pictures of results, made with matplotlib, an extra: one panel for each loader, curve, matrix or
+training, all in one style."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ def save_picture(draw: Callable[[], Figure], path: Path) -> None:
 def _panels(
     title: str, number: int, columns: int, panel: tuple[float, float], around: tuple[float, float], **how: Any
 ) -> tuple[Figure, list[Axes]]:
-    """Make a picture with a title and so many panels in rows. `panel`, `around`: width and height in inches of a panel,
-    and of what is beside all of them."""
+    """Make a picture with a title and so many panels in rows. `panel`, `around`: width and height
+    in inches of a panel, and of what is beside all of them."""
     from matplotlib.figure import Figure
 
     rows = math.ceil(number / columns)

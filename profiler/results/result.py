@@ -55,8 +55,8 @@ class Result:
         self.folder = folder
 
     def tables(self) -> Mapping[str, Callable[[], Table]]:
-        """Give its tables by name, the one that people want first at first, each made when it is called (WhyidleError:
-        there is nothing to make it of)."""
+        """Give its tables by name, the one that people want first at first, each made when it is
+        called (WhyidleError: there is nothing to make it of)."""
         return {}
 
     def table(self, name: str | None) -> Table:

@@ -62,8 +62,8 @@ class TuningResult(Result):
         )
 
     def _environment(self) -> tuple[tuple[str, str], ...]:
-        """(what, value): the command, when it began, and the host, as far as they are known: its first stretch may be
-        gone, and an older one may tell less."""
+        """(what, value): the command, when it began, and the host, as far as they are known: its
+        first stretch may be gone, and an older one may tell less."""
         try:
             first = self.folder / RECORDING
             info = {} if first.is_symlink() else open_run(first).info

@@ -43,8 +43,8 @@ def value_of(
     scale: float = 1.0,
     of_range: str | None = None,
 ) -> str:
-    """Write a figure with the range of its repeats, where asked for, in its form or one of their own: `1.92
-    (1.85-1.99)`."""
+    """Write a figure with the range of its repeats, where asked for, in its form or one of their
+    own: `1.92 (1.85-1.99)`."""
     if of is None:
         return NOT_MEASURED
     said, bounds = f"{scale * of.value:{form}}{unit}", of_range or form
@@ -100,8 +100,8 @@ def new_section(title: str, columns: Iterable[TableColumn] = ()) -> Iterator[Blo
 
 
 def place_columns(cells: Sequence[Cell], names: Sequence[str] | None = None, whole: bool = False) -> list[TableColumn]:
-    """Make columns of the axes on which the cells differ, or the named ones; then loader and batch size, unless they
-    are the same beside an axis that is not. `whole`: even then."""
+    """Make columns of the axes on which the cells differ, or the named ones; then loader and batch
+    size, unless they are the same beside an axis that is not. `whole`: even then."""
 
     def value(cell: Cell, name: str) -> str:
         at = cell.axes.get(name)

@@ -155,8 +155,8 @@ def device_kind(cell: Cell, setting: Mapping[str, Any]) -> str:
 
 
 def _datasets(result: Comparison, setting: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Give the data by net, as the setting or recorded runs tell them; of no net in particular where all train on the
-    same."""
+    """Give the data by net, as the setting or recorded runs tell them; of no net in particular
+    where all train on the same."""
     several: dict[str, dict[str, Any]] = setting.get("datasets") or {}
     if several or setting["scenario"] is not None:
         return several or {"": setting.get("dataset") or {}}
@@ -228,8 +228,8 @@ MOST_NAMED = 4
 
 
 def winners(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    """Name the fastest cell of each group, and why; of several groups, of those that take several loaders, or sizes of
-    batches, to choose among."""
+    """Name the fastest cell of each group, and why; of several groups, of those that take several
+    loaders, or sizes of batches, to choose among."""
     kind = setting["device"]["kind"]
     groups = result.groups
     if len(groups) > 1:

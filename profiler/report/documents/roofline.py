@@ -72,8 +72,8 @@ def _columns(found: Roofline) -> Iterator[TableColumn]:
 def decoding_words(
     found: ImageDecoding, samples_per_s: float | None, stages: Stages | None, timed: Timed | None
 ) -> str:
-    """Say how fast a training's images can be decoded, how many it uses, and what takes most of preparing them, by
-    stack samples or, without those, by timed calls of transforms."""
+    """Say how fast a training's images can be decoded, how many it uses, and what takes most of
+    preparing them, by stack samples or, without those, by timed calls of transforms."""
     on = counted(found.cores, "core")
     can = f"can decode {three_digits(found.all_cores)} of these images per second ({on}, {found.decoder})"
     if samples_per_s is None:

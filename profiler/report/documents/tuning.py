@@ -1,5 +1,5 @@
-"""A tuning in words: what is gained, the change to make and its costs, what was tried, what sets the pace, how sure it
-is. And an advice that was tried: promised and measured speed side by side."""
+"""A tuning in words: what is gained, the change to make and its costs, what was tried, what sets
+the pace, how sure it is. And an advice that was tried: promised and measured speed side by side."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ def _blocks(result: Tuning, full: bool) -> Iterator[Block]:
 
 
 def _costs_of(result: Tuning) -> str:
-    """Name what the workers of the best settings cost, beside those of the program's own; empty where nothing of it was
-    measured."""
+    """Name what the workers of the best settings cost, beside those of the program's own; empty
+    where nothing of it was measured."""
     now, then = result.baseline.cost or WorkersCost(), result.best.cost or WorkersCost()
 
     def figure(value: float) -> str:
