@@ -6,9 +6,10 @@ What cannot be drawn or written is refused by a `WhyidleError` before anything i
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
-from ..report.plot import PICTURES, Picture, check_picture
+from ..report.plot import PICTURES, Picture, check_picture, save_picture
 from ..results.result import Result
 from .options import require_folder
 
@@ -33,4 +34,4 @@ def check(arguments: argparse.Namespace, made: Path | None = None) -> None:
 def draw(arguments: argparse.Namespace, result: Result) -> None:
     """Draw those that were asked for."""
     for picture, file in asked(arguments).items():
-        result.draw(picture, file)
+        save_picture(partial(result.figure, picture), file)

@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         result.require_picture(picture)
     if arguments.table is None:
         with doing():
-            result.read()
+            _ = result.loaded
     form.write(arguments, result)
     plot.draw(arguments, result)
     if arguments.output not in (None, STDOUT) and not form.says_where and not Path(arguments.output).is_dir():

@@ -225,8 +225,8 @@ class CodeChange:
 
 @dataclass(frozen=True)
 class Caution:
-    """What must be read before any figure: that data or a device are no real ones, that a worker died. Pages show it by
-    themselves."""
+    """What must be read before any figure: that data or a device are no real ones, that a worker
+    died. Pages show it by themselves."""
 
     what: str
     words: str
@@ -274,8 +274,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The time per sample of one loader by part and batch size, and why a larger batch is slower or not. Markdown has
-    the sentence alone."""
+    """The time per sample of one loader by part and batch size, and why a larger batch is slower or
+    not. Markdown has the sentence alone."""
 
     name: str
     verdict: BatchVerdict
@@ -344,8 +344,8 @@ Part = tuple[str, float | None, str]
 
 
 def time_lines(parts: Iterable[Part], step_ms: float) -> list[tuple[str, str, str, str, str]]:
-    """Give (part, its name, share, ms of a step, what it means) a part, `n/a` for waiting of which nothing was seen;
-    and what they sum to, which is no part."""
+    """Give (part, its name, share, ms of a step, what it means) a part, `n/a` for waiting of which
+    nothing was seen; and what they sum to, which is no part."""
     lines = [
         (part, part_name(part), share(of), "" if of is None else f"{of * step_ms:.2f} ms", meaning)
         for part, of, meaning in parts
@@ -356,8 +356,8 @@ def time_lines(parts: Iterable[Part], step_ms: float) -> list[tuple[str, str, st
 def time_section(
     title: str, parts: Sequence[Part], step_ms: float, bar: bool, remarks: Iterable[str]
 ) -> Iterator[Block]:
-    """Show where the time of a step went, the parts of which sum to it. `bar`: whether there are enough steps for a
-    picture of it."""
+    """Show where the time of a step went, the parts of which sum to it. `bar`: whether there are
+    enough steps for a picture of it."""
     rows: list[tuple[Words, ...]] = [
         (line(PartSign(part), toned(f" {name}", PART_COLOURS[part])) if part else f"  {name}", *rest)
         for part, name, *rest in time_lines(parts, step_ms)
@@ -384,12 +384,6 @@ def evidence_rows(items: Iterable[Evidence]) -> list[tuple[str, str, str]]:
     return [(item.what, evidence_value(item.value, item.unit), item.expected) for item in known]
 
 
-def evidence_section(items: Iterable[Evidence]) -> Iterator[Block]:
-    """Show the figures that a verdict rests on."""
-    rows = ((what, value, expected(wanted)) for what, value, wanted in evidence_rows(items))
-    return section("Evidence", table(rows, indent=1))
-
-
 def code_rows(lines: Iterable[Where]) -> list[tuple[str, str, str]]:
     """Give (place, the line of source, how much of which time) a line."""
     return [(line_of(each), each.code, spent(each)) for each in lines]
@@ -409,29 +403,27 @@ def code_section(lines: Iterable[Where]) -> Iterator[Block]:
     yield Space()
 
 
-def others_section(findings: Iterable[Finding], now: float | None) -> Iterator[Block]:
-    """Say what else was found, less important than the verdict, with the first change and where the time was spent."""
-    yield Heading("Also found")
-    for found in findings:
-        yield Paragraph(f"{found.cause} ({found.severity}): {found.title}", 1)
-        below = (*said_of(found.next[:1], now), *in_lines(found.where[:1], found.stages))
-        yield from (Paragraph(each, 2) for each in below)
-    yield Space()
-
-
 def finding_sections(
     verdict: Finding, others: Sequence[Finding], now: float | None, between: Iterable[Block] = ()
 ) -> Iterator[Block]:
-    """Show all that is known of a verdict, then what else was found. `between`: stands before the evidence."""
+    """Show all that is known of a verdict, then what else was found, less important than that, with
+    the first change and where the time was spent. `between`: stands before the evidence."""
     if verdict.where:
         yield from code_section(verdict.where)
     if verdict.next:
         yield from changes_section(verdict.next, now)
     yield from between
     if verdict.evidence:
-        yield from evidence_section(verdict.evidence)
-    if others:
-        yield from others_section(others, now)
+        rows = ((what, value, expected(wanted)) for what, value, wanted in evidence_rows(verdict.evidence))
+        yield from section("Evidence", table(rows, indent=1))
+    if not others:
+        return
+    yield Heading("Also found")
+    for found in others:
+        yield Paragraph(f"{found.cause} ({found.severity}): {found.title}", 1)
+        below = (*said_of(found.next[:1], now), *in_lines(found.where[:1], found.stages))
+        yield from (Paragraph(each, 2) for each in below)
+    yield Space()
 
 
 def quality_section(notes: Iterable[str], said: str | None = None) -> Iterator[Block]:
@@ -476,8 +468,8 @@ def brief_actions(verdict: Finding, found: Sequence[Finding], now: float | None)
 
 
 def brief_quality(said: Sequence[str], notes: Sequence[str], show: bool = False) -> Iterator[Paragraph]:
-    """Say what it rests on, and how many notes --full has. `show`: print the first, which say why there is no
-    verdict."""
+    """Say what it rests on, and how many notes --full has. `show`: print the first, which say why
+    there is no verdict."""
     shown = notes[: MOST_BRIEF * show]
     yield from (Paragraph(f"note: {note}") for note in shown)
     more = [f"{counted(len(notes) - len(shown), 'note')}: --full"] if len(notes) > len(shown) else []

@@ -1,4 +1,4 @@
-"""Pictures of results, made with matplotlib, an extra: one panel for each loader, curve, matrix, kind of samples or
+"""Pictures of results, made with matplotlib, an extra: one panel for each loader, curve, matrix or
 training, all in one style."""
 
 from __future__ import annotations
@@ -8,14 +8,13 @@ import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..analyse.cells.comparison import Comparison, namer
-from ..analyse.cells.studies import MAKING, results, rooflines, scaling
+from ..analyse.cells.studies import results, scaling
 from ..analyse.run.analysis import Analysis
 from ..analyse.run.stall_breakdown import TOTAL, UNTOLD, busy_strip
 from ..analyse.statistics import Estimate
@@ -23,9 +22,8 @@ from ..errors import MissingExtra, WhyidleError
 from ..record.run import open_run
 from ..record.schema import DEVICE
 from .documents.comparison import HELD, accuracy_of, class_names, curve_names
-from .documents.roofline import heading
 from .words import sample_time
-from .words.figures import NOT_MEASURED, part_name, share
+from .words.figures import NOT_MEASURED, part_name
 from .words.sample_time import Scale, half_width, known, shares, shown_parts
 
 if TYPE_CHECKING:
@@ -46,17 +44,18 @@ DARK = 0.55
 
 GREEN, RED, BLUE, PINK, ORANGE, SKY = "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#E69F00", "#56B4E9"
 """Okabe and Ito, told apart by colour-blind people."""
-INK, PALE, GREY, GRID = "#222222", "#666666", "#B8B8B8", "#E4E4E4"
-_PART_LOOKS = {
+INK, PALE, GRID = "#222222", "#666666", "#E4E4E4"
+_PART_LOOKS: dict[str, dict[str, Any]] = {
     # The terminal's colours.
-    "compute": (GREEN, ""),
-    "input": (RED, "//"),
-    "copy": (ORANGE, "||"),
-    "sync": (PINK, "xx"),
-    "host": (BLUE, "\\\\"),
-    "boundary": (SKY, "--"),
-    UNTOLD: ("#BBBBBB", "++"),
+    "compute": {"facecolor": GREEN, "hatch": ""},
+    "input": {"facecolor": RED, "hatch": "//"},
+    "copy": {"facecolor": ORANGE, "hatch": "||"},
+    "sync": {"facecolor": PINK, "hatch": "xx"},
+    "host": {"facecolor": BLUE, "hatch": "\\\\"},
+    "boundary": {"facecolor": SKY, "hatch": "--"},
+    UNTOLD: {"facecolor": "#BBBBBB", "hatch": "++"},
 }
+_EDGE: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.3}
 _SETTINGS: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # a $ in a name is a $
@@ -111,16 +110,18 @@ def save_picture(draw: Callable[[], Figure], path: Path) -> None:
 
 
 def _panels(
-    title: str, size: tuple[float, float], number: int, columns: int = 1, **how: Any
+    title: str, number: int, columns: int, panel: tuple[float, float], around: tuple[float, float], **how: Any
 ) -> tuple[Figure, list[Axes]]:
-    """Make a picture with a title and so many panels in rows."""
+    """Make a picture with a title and so many panels in rows. `panel`, `around`: width and height
+    in inches of a panel, and of what is beside all of them."""
     from matplotlib.figure import Figure
 
-    drawn = Figure(figsize=size, layout="constrained")
-    drawn.suptitle(
-        textwrap.fill(title, int(10 * size[0])), fontsize=11, fontweight="bold", color=INK, x=0.01, ha="left"
-    )
-    axes = list(drawn.subplots(math.ceil(number / columns), columns, squeeze=False, **how).flat)
+    rows = math.ceil(number / columns)
+    width, height = panel[0] * columns + around[0], panel[1] * rows + around[1]
+    drawn = Figure(figsize=(width, height), layout="constrained")
+    said = textwrap.fill(title, int(10 * width))
+    drawn.suptitle(said, fontsize=11, fontweight="bold", color=INK, x=0.01, ha="left")
+    axes = list(drawn.subplots(rows, columns, squeeze=False, **how).flat)
     for each in axes[number:]:
         each.set_visible(False)
     for each in axes:
@@ -145,9 +146,8 @@ def _batch_sizes(result: Comparison, _: dict[str, Any], title: str) -> Figure:
     scale, parts = sample_time.scale_of(verdicts.values()), shown_parts(verdicts.values())
     columns = min(len(verdicts), 4)
     most = max(len(verdict.terms) for verdict in verdicts.values())
-    panel = max(2.2, 0.62 * most + 0.1)
-    width, height = max(3.7, panel * columns + 0.7), 3.5 * math.ceil(len(verdicts) / columns) + 0.95
-    drawn, panels = _panels(title, (width, height), len(verdicts), columns, sharey=True)
+    width = max(3.0 / columns, 2.2, 0.62 * most + 0.1)
+    drawn, panels = _panels(title, len(verdicts), columns, (width, 3.5), (0.7, 0.95), sharey=True)
     for place, (axes, (name, verdict)) in enumerate(zip(panels, verdicts.items(), strict=True)):
         for bar, terms in enumerate(verdict.terms.values()):
             _stack(axes, bar, terms, parts, scale)
@@ -163,15 +163,10 @@ def _batch_sizes(result: Comparison, _: dict[str, Any], title: str) -> Figure:
     totals = [total for v in verdicts.values() for terms in v.terms.values() if known(total := terms.get(TOTAL))]
     ends = [total.value + (half if math.isfinite(half := half_width(total)) else 0.0) for total in totals]
     panels[0].set_ylim(0, 1.16 * (max(ends, default=0.0) or 1.0) / scale.microseconds)
-    handles = [Patch(label=part_name(part), **_look(part)) for part in parts]
-    many = min(len(handles), int(width / 0.85))
+    handles = [Patch(label=part_name(part), **_PART_LOOKS[part], **_EDGE) for part in parts]
+    many = min(len(handles), int(drawn.get_figwidth() / 0.85))
     drawn.legend(handles=handles, loc="outside lower left", ncols=many, handlelength=1.6)
     return drawn
-
-
-def _look(part: str) -> dict[str, Any]:
-    colour, hatch = _PART_LOOKS[part]
-    return {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.3}
 
 
 def _title(axes: Axes, words: str, **how: Any) -> None:
@@ -193,7 +188,7 @@ def _stack(axes: Axes, place: int, terms: Mapping[str, Estimate], parts: Sequenc
     for part in parts:
         height = shares(terms).get(part, 0.0) * total.value / scale.microseconds
         if height > 0:
-            axes.bar(place, height, _BAR, bottom, **_look(part))
+            axes.bar(place, height, _BAR, bottom, **_PART_LOOKS[part], **_EDGE)
         bottom += height
     top, half = total.value / scale.microseconds, half_width(total) / scale.microseconds
     if math.isfinite(half):
@@ -211,7 +206,7 @@ def _scaling(result: Comparison, _: dict[str, Any], title: str) -> Figure:
     if not every:
         raise WhyidleError("--scaling-plot: nothing ran on several ranks, so no picture was drawn.")
     held = [(words, curves) for of, words in HELD.items() if (curves := [each for each in every if each.held == of])]
-    drawn, panels = _panels(title, (4.4 * len(held), 4.2), len(held), len(held))
+    drawn, panels = _panels(title, len(held), len(held), (4.4, 4.2), (0, 0))
     colours = (BLUE, RED, GREEN, PINK, ORANGE, SKY, "#000000")
     for axes, (words, curves) in zip(panels, held, strict=True):
         counts = sorted({point.ranks for curve in curves for point in curve.points})
@@ -228,10 +223,8 @@ def _scaling(result: Comparison, _: dict[str, Any], title: str) -> Figure:
                     axes.plot(point.ranks, 0, color=colour, marker="x", clip_on=False)
                     _note(axes, "OOM", (point.ranks, 0), (0, 4), ha="center", color=colour)
         axes.set_xticks(counts, [str(count) for count in counts])
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("ranks")
         emulated = "emulated " if any(curve.emulated for curve in curves) else ""
-        axes.set_ylabel(f"{emulated}speed-up against one rank")
+        axes.set(ylim=(0, None), xlabel="ranks", ylabel=f"{emulated}speed-up against one rank")
         _title(axes, textwrap.fill(words, 46))
         axes.grid(True, color=GRID, linewidth=0.7)
         axes.legend(fontsize=8)
@@ -253,8 +246,7 @@ def _confusion(result: Comparison, setting: dict[str, Any], title: str) -> Figur
     if len(found) > MOST_MATRICES:
         found = sorted(found, key=lambda pair: -accuracy_of(pair[0]))[:MOST_MATRICES]
     columns, side = min(3, len(found)), min(9.0, 2.6 + 0.3 * max(len(matrix) for _, matrix in found))
-    size = side * columns + 1.2, side * math.ceil(len(found) / columns) + 1.0
-    drawn, panels = _panels(title, size, len(found), columns)
+    drawn, panels = _panels(title, len(found), columns, (side, side), (1.2, 1.0))
     pictures = []
     for axes, (each, matrix) in zip(panels, found, strict=True):
         parts = [[count / sum(row) if sum(row) else 0.0 for count in row] for row in matrix]
@@ -265,14 +257,11 @@ def _confusion(result: Comparison, setting: dict[str, Any], title: str) -> Figur
             classes = class_names(each, setting)
             axes.set_xticks(range(len(parts)), classes, rotation=45, ha="right", rotation_mode="anchor")
             axes.set_yticks(range(len(parts)), classes)
-            for row, line in enumerate(parts):
-                for column, part in enumerate(line):
-                    if 100 * part > LEAST_WRITTEN:
-                        colour = "white" if part > DARK else INK
-                        words = f"{100 * part:.0f}"
-                        axes.text(column, row, words, ha="center", va="center", color=colour, fontsize=7)
-        axes.set_xlabel("predicted")
-        axes.set_ylabel("true")
+            for (row, column), part in np.ndenumerate(np.array(parts)):
+                if 100 * part > LEAST_WRITTEN:
+                    colour = "white" if part > DARK else INK
+                    axes.text(column, row, f"{100 * part:.0f}", ha="center", va="center", color=colour, fontsize=7)
+        axes.set(xlabel="predicted", ylabel="true")
         mean = each.metric("accuracy")
         right = "" if mean is None else f", accuracy {mean.value:.3f}"
         _title(axes, textwrap.fill(name(each.cell) + right, 40), fontsize=9.5, fontweight="bold", color=INK)
@@ -280,47 +269,6 @@ def _confusion(result: Comparison, setting: dict[str, Any], title: str) -> Figur
     bar.set_label("share of the class")
     bar.ax.yaxis.set_major_formatter(PercentFormatter(1))
     bar.outline.set_visible(False)
-    return drawn
-
-
-# How close loaders come to the machine's limit: the time per sample, a bar for each.
-
-
-def _rooflines(result: Comparison, setting: dict[str, Any], title: str) -> Figure:
-    found = rooflines(setting)
-    if not found:
-        raise WhyidleError(
-            "--roofline-plot: the machine's limits were not measured, so no picture was drawn. `whyidle "
-            "compare --roofline` measures them."
-        )
-    colours = (BLUE, RED, GREEN, ORANGE, PINK, SKY, "#F0E442", "#000000")
-    loaders = [each.reached(result.cells) for each in found]
-    rows = [1 + len(reached) for reached in loaders]
-    height, ratios = 1.2 + sum(0.42 * count + 0.9 for count in rows), [count + 1 for count in rows]
-    drawn, panels = _panels(title, (8.0, height), len(found), height_ratios=ratios)
-    for axes, each, reached in zip(panels, found, loaders, strict=True):
-        limit_ms, left = 1e3 / each.limit, 0.0
-        parts = [(part.name, 1e3 / part.all_cores.value) for part in each.parts if part.kind == MAKING]
-        for (part, ms), colour in zip(
-            parts if each.bound_by == MAKING else [(each.bound_by, limit_ms)], cycle(colours)
-        ):
-            axes.barh(0, ms, left=left, height=0.66, color=colour, label=part)
-            left += ms
-        _note(axes, f"{each.limit:.0f} samples/s", (left, 0), (4, 0), va="center", fontsize=8)
-        for row, (part_of, _) in enumerate(reached, 1):
-            axes.barh(row, limit_ms / part_of, height=0.66, color=GREY)
-            said = f"{part_of * each.limit:.0f} samples/s, {share(part_of, 0)} of the limit"
-            _note(axes, said, (limit_ms / part_of, row), (4, 0), va="center", fontsize=8)
-        axes.axvline(limit_ms, color=PALE, linestyle="--", linewidth=1)
-        axes.grid(False)
-        axes.set_yticks(
-            range(1 + len(reached)), ["limit", *(f"{c.pipeline}, batch {c.batch_size}" for _, c in reached)]
-        )
-        axes.invert_yaxis()
-        axes.set_xlim(0, 1.45 * limit_ms / min((1.0, *(part_of for part_of, _ in reached))))
-        axes.set_xlabel(f"ms per sample, {each.cores} cores together" if each.cores > 1 else "ms per sample, one core")
-        _title(axes, textwrap.fill(heading(each, found), 80))
-        axes.legend(fontsize=8, ncols=8, loc="upper left", bbox_to_anchor=(0, -0.9 / (1 + len(reached))))
     return drawn
 
 
@@ -387,8 +335,7 @@ def utilisation(traces: Sequence[UtilisationPanel], title: str) -> Figure:
             f"--trace-plot: no picture was drawn. No run of {WINDOW_NS / 1e6:.0f} ms or more recorded when its device "
             "computed."
         )
-    size = 8.5, 1.25 * len(traces) + 1.2
-    drawn, panels = _panels(title, size, len(traces), sharex=True, sharey=True)
+    drawn, panels = _panels(title, len(traces), 1, (8.5, 1.25), (0, 1.2), sharex=True, sharey=True)
     for axes, trace in zip(panels, traces, strict=True):
         _title(axes, trace.name, fontweight="bold", color=INK)
         if not trace.busy:
@@ -403,9 +350,8 @@ def utilisation(traces: Sequence[UtilisationPanel], title: str) -> Figure:
         stood = 100 * float((busy < 0.5).mean())
         said = f"mean {busy.mean():.0f} %, {stood:.0f} % of windows at 0 · {trace.gaps}"
         _title(axes, said, loc="right", fontsize=8.5)
-    panels[0].set_ylim(-4, 104)
-    panels[0].set_yticks((0, 50, 100))
-    panels[0].set_xlim(0, max(len(trace.busy) for trace in traces) * WINDOW_NS / 1e9)
+    longest_s = max(len(trace.busy) for trace in traces) * WINDOW_NS / 1e9
+    panels[0].set(ylim=(-4, 104), yticks=(0, 50, 100), xlim=(0, longest_s))
     longer = any(trace.cut for trace in traces)
     panels[-1].set_xlabel(f"seconds{' (middle of longer trainings)' * longer}")
     drawn.supylabel(f"device busy, % of {WINDOW_NS / 1e6:.0f} ms", color=INK, fontsize=9)
@@ -440,5 +386,4 @@ TRACES = Picture(
 )
 RANKS = Picture("scaling_plot", "speed-up by number of ranks", _scaling)
 CONFUSION = Picture("confusion_plot", "which class was taken for which on held-out data", _confusion)
-ROOFLINE = Picture("roofline_plot", "how near loaders come to the machine's limits", _rooflines)
-PICTURES = (SIZES, TRACES, RANKS, CONFUSION, ROOFLINE)
+PICTURES = (SIZES, TRACES, RANKS, CONFUSION)

@@ -4,8 +4,8 @@ Text has a terminal's width, colours and signs; in a table that fits its width w
 never cut. A page's templates lay out its parts: the words of the text, without its signs for bars. Markdown, for a pull
 request, has all blocks in their order, without pictures; long ones are cut, and say how much more there is.
 
-What was recorded (commands, paths, titles) is text in each of them, never markup: no link, no mention, no HTML comes of
-it, and nothing acts on a terminal.
+What was recorded (commands, paths, titles) is text in each of them, never markup: no link, no
+mention, no HTML comes of it, and nothing acts on a terminal.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ def _least(column: TableColumn) -> int:
 
 
 def fitting(block: TableBlock, width: int) -> list[TableColumn]:
-    """Choose the columns that fit, in their order: all of a table whose columns do not go. What stays whatever the room
-    is may be too wide all the same."""
+    """Choose the columns that fit, in their order: all of a table whose columns do not go. What
+    stays whatever the room is may be too wide all the same."""
     kept = [column for column in block.columns if column.cells or not block.fits]
     while block.fits and kept and sum(map(_least, kept)) + BETWEEN * (len(kept) - 1) > width:
         place = max(range(len(kept)), key=lambda number: kept[number].goes)
@@ -241,8 +241,8 @@ def markdown(document: Document) -> str:
 
 
 def escaped(value: object, longest: int | None = LONGEST) -> str:
-    """Write a text as text: one line, with nothing in it that Markdown, HTML or GitHub acts on, and what stands between
-    backquotes as code; cut where it is longer."""
+    """Write a text as text: one line, with nothing in it that Markdown, HTML or GitHub acts on, and
+    what stands between backquotes as code; cut where it is longer."""
     said = ""
     for place, text in enumerate(_QUOTED.split(_line(value, longest))):
         plainly = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

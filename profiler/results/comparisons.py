@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -50,10 +50,6 @@ class ComparisonResult(Result):
             put_price(self.price, result.cells, setting)
         return result, setting
 
-    def read(self) -> None:
-        """As of any result."""
-        _ = self.loaded
-
     def document(self) -> Document:
         return comparison_document(*self.loaded)
 
@@ -63,8 +59,10 @@ class ComparisonResult(Result):
     def page(self, place: Path | None) -> str:
         from ..report.page import compare_page
 
-        result, setting = self.loaded
-        return compare_page.page(result, setting, {} if place is None else _links(result.cells, place))
+        rows = [] if place is None else [row for cell in self.loaded[0].cells for row in cell.rows]
+        pages = {row.run: Path(row.run) / PAGE for row in rows}
+        addresses = {run: quote(os.path.relpath(page, place)) for run, page in pages.items() if page.is_file()}
+        return compare_page.page(*self.loaded, addresses)
 
     def figure(self, picture: Picture) -> Figure:
         return picture.draw(*self.loaded, comparison_title(*self.loaded))
@@ -105,9 +103,3 @@ def require_one_machine(price: Price, devices: Iterable[str]) -> None:
             f"Compare one device at a time, or leave out --price and --instance: scenario {COST_SCENARIO} has a price "
             "for each device."
         )
-
-
-def _links(cells: Sequence[Cell], start: Path) -> dict[str, str]:
-    """Run folder → address of its page, where it has one, from the folder in which the page of all is written."""
-    pages = {row.run: Path(row.run) / PAGE for cell in cells for row in cell.rows}
-    return {run: quote(os.path.relpath(page, start)) for run, page in pages.items() if page.is_file()}

@@ -1,7 +1,7 @@
 """The door to a folder: which kind of result lies there, found without its being read as another.
 
-Which of many runs in a folder are meant: the newest, or what there is to choose from. There may be ten thousand. Of
-each only the few facts are read that tell when it began; what is shown is opened.
+Which of many runs in a folder are meant: the newest, or what there is to choose from. There may be
+ten thousand. Of each only the few facts are read that tell when it began; what is shown is opened.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ MOST_LISTED = 10
 
 
 def newest_run(folder: Path) -> Path:
-    """Give the run folder itself; in a comparison or a folder of many runs the one that began last; else the folder
-    that was named.
+    """Give the run folder itself; in a comparison or a folder of many runs the one that began last;
+    else the folder that was named.
 
     Raises:
         WhyidleError: it is a comparison in which no run has begun yet.
@@ -79,8 +79,8 @@ def kinds() -> Iterator[type[Result]]:
 
 
 def open_result(folders: Sequence[Path], price: Price | None = None) -> Result:
-    """What lies in a folder, or around the runs in it that are one job's; of several folders the one job that they are
-    parts of. `price`: of an hour, to price what was trained.
+    """What lies in a folder, or around the runs in it that are one job's; of several folders the
+    one job that they are parts of. `price`: of an hour, to price what was trained.
 
     Raises:
         RecordError: nothing of whyidle's lies there, or it cannot be read.

@@ -48,16 +48,9 @@ class RecordedResult(Result):
     def analysis(self) -> Analysis:
         return analyse(*self.runs)
 
-    def read(self) -> None:
-        """As of any result."""
-        _ = self.analysis
-
     def tables(self) -> Mapping[str, Callable[[], Table]]:
         raw = {name: partial(raw_table, name, self.runs) for name in KINDS_OF_TABLES}
-        return {STEPS: self._steps, **raw}
-
-    def _steps(self) -> Table:
-        return steps_table(self.timelines(), about_of(self.analysis.info))
+        return {STEPS: lambda: steps_table(self.timelines(), about_of(self.analysis.info)), **raw}
 
     def timelines(self) -> list[Timeline]:
         """Lay the steps out over time, as a trace or a table of steps has them: of each rank that has some.
@@ -91,6 +84,10 @@ class RunResult(RecordedResult):
     @classmethod
     def open(cls, folder: Path) -> Self | None:
         return cls([open_run(folder)]) if is_run(folder) else None
+
+    @property
+    def loaded(self) -> Analysis:
+        return self.analysis
 
     def document(self) -> Document:
         return run_document(self.analysis, self._cost_line())
@@ -138,32 +135,23 @@ class AttachedResult(RecordedResult):
         run = open_run(folder) if is_run(folder) else None
         return cls([run]) if run is not None and is_attached(run) else None
 
-    def read(self) -> None:
-        """As of any result."""
-        _ = self.findings
-
     @cached_property
-    def seen(self) -> Attached:
-        return attached(self.runs[0])
-
-    @cached_property
-    def findings(self) -> tuple[Finding, ...]:
-        return findings_of(self.seen)
-
-    @property
-    def verdict(self) -> Finding:
-        return verdict_of(self.seen, self.findings)
+    def loaded(self) -> tuple[Attached, Finding, tuple[Finding, ...]]:
+        """What was seen, its verdict, and all findings."""
+        seen = attached(self.runs[0])
+        findings = findings_of(seen)
+        return seen, verdict_of(seen, findings), findings
 
     def document(self) -> Document:
-        return attached_document(self.seen, self.verdict, self.findings)
+        return attached_document(*self.loaded)
 
     def contract(self) -> Content:
-        return run_json.attached_report(self.seen, self.verdict, self.findings)
+        return run_json.attached_report(*self.loaded)
 
     def page(self, place: Path | None) -> str:
         from ..report.page import attach_page
 
-        return attach_page.page(self.runs[0], self.seen, self.verdict, self.findings)
+        return attach_page.page(self.runs[0], *self.loaded)
 
 
 def recording_in(folder: Path) -> RecordedResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..analyse.cells.cost import Price
 from ..errors import WhyidleError
@@ -12,7 +12,7 @@ from ..record.run import runs_within
 from ..report.contract.encode import Content
 from ..report.document import Document
 from ..report.export.table import KINDS_OF_TABLES, Table
-from ..report.plot import Picture, save_picture
+from ..report.plot import Picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,6 +38,8 @@ class Result:
     """What to do for a picture that it lacks."""
     price: Price | None = None
     """Of an hour of the machine, where what was trained is to be priced."""
+    loaded: Any
+    """All of it, read and analysed when it is first asked for, which may take seconds."""
     document: Callable[[], Document]
     """Gives the result in words."""
     contract: Callable[[], Content]
@@ -52,12 +54,9 @@ class Result:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def read(self) -> None:
-        """Read and analyse all of it, which may take seconds; what is made of it then takes no time."""
-
     def tables(self) -> Mapping[str, Callable[[], Table]]:
-        """Give its tables by name, the one that people want first at first, each made when it is called (WhyidleError:
-        there is nothing to make it of)."""
+        """Give its tables by name, the one that people want first at first, each made when it is
+        called (WhyidleError: there is nothing to make it of)."""
         return {}
 
     def table(self, name: str | None) -> Table:
@@ -84,14 +83,6 @@ class Result:
             drawn = f"only {', '.join(each.option for each in self.pictures)}" if self.pictures else "no picture"
             why = f"{self.folder} is {self.what}, of which there is {drawn}{self.instead}"
             raise WhyidleError(f"{picture.option} draws {picture.shows}; {why}. Leave it out.")
-
-    def draw(self, picture: Picture, file: Path) -> None:
-        """Draw one of its `pictures`.
-
-        Raises:
-            WhyidleError: there is nothing to draw, or it cannot be written.
-        """
-        save_picture(lambda: self.figure(picture), file)
 
     def members(self) -> Iterator[Result] | None:
         """Give the runs that it is made of and that are still there; `None` if it is not a comparison."""

@@ -27,7 +27,7 @@ class TuningResult(Result):
         return cls(folder) if (folder / TUNE_JSON).is_file() else None
 
     @cached_property
-    def _kept(self) -> tuple[Tuning, dict[str, Any]]:
+    def loaded(self) -> tuple[Tuning, dict[str, Any]]:
         """The result, and its JSON as `tune` wrote it."""
         _, _, result = kept(self.folder)
         if result is None:
@@ -41,11 +41,11 @@ class TuningResult(Result):
             raise RecordError(f"{self.folder / TUNE_JSON}: {error}") from error
 
     def contract(self) -> Content:
-        return self._kept[1]
+        return self.loaded[1]
 
     def document(self) -> Document:
         asked, _, _ = kept(self.folder)
-        return tuning_document(self._kept[0], tuple(map(str, asked.get("notices") or ())))
+        return tuning_document(self.loaded[0], tuple(map(str, asked.get("notices") or ())))
 
     def page(self, place: Path | None) -> str:
         from ..report.page.frame import render
@@ -62,8 +62,8 @@ class TuningResult(Result):
         )
 
     def _environment(self) -> tuple[tuple[str, str], ...]:
-        """(what, value): the command, when it began, and the host, as far as they are known: its first stretch may be
-        gone, and an older one may tell less."""
+        """(what, value): the command, when it began, and the host, as far as they are known: its
+        first stretch may be gone, and an older one may tell less."""
         try:
             first = self.folder / RECORDING
             info = {} if first.is_symlink() else open_run(first).info

@@ -115,16 +115,16 @@ def batch_verdict(verdict: BatchVerdict) -> Json:
 
 
 def roofline(found: studies.Roofline, setting: Mapping[str, Any]) -> Json:
-    """Give what `roofline` measured by itself, as `whyidle-roofline` version 1. `setting`: `what` was
-    measured, as it was named; `dataset` as the data describe themselves; `size` in pixels of the square that
-    files are resized to, `null` of a scenario, whose nets say that; `batch_size`, `rounds`, and `notices` of
-    what was wrong with the data."""
+    """Give what `roofline` measured by itself, as `whyidle-roofline` version 1. `setting`: `what`
+    was measured, as it was named; `dataset` as the data describe themselves; `size` in pixels of
+    the square that files are resized to, `null` of a scenario, whose nets say that; `batch_size`,
+    `rounds`, and `notices` of what was wrong with the data."""
     return builtins(as_json(found) | {"format": "whyidle-roofline", "version": 1, **setting})
 
 
 def logged(bills: Sequence[Bill], relative_to: str, target: float | None, problems: Sequence[str], folder: str) -> Json:
-    """Give all bills, training by training: `compare cost --logs DIR --json`. `problems`: logs that could not
-    be read."""
+    """Give all bills, training by training: `compare cost --logs DIR --json`. `problems`: logs that
+    could not be read."""
     tests: dict[str, list[Json]] = {}
     for each in bills:
         told = vars(each) | {"price": None if each.price is None else each.price.name}
@@ -144,8 +144,8 @@ def logged(bills: Sequence[Bill], relative_to: str, target: float | None, proble
 
 
 def as_json(of: Any, *without: str) -> Any:
-    """Give a structure by the names of its fields: its keys, whose docstrings say what they are. A cell in it is left
-    out, and what `without` names."""
+    """Give a structure by the names of its fields: its keys, whose docstrings say what they are. A
+    cell in it is left out, and what `without` names."""
     if isinstance(of, Range):
         return {"median": of.value, "low": of.low, "high": of.high}
     if isinstance(of, Estimate):

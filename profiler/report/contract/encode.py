@@ -1,5 +1,5 @@
-"""From results, as structures and mappings, to what `json` takes; here alone NaN turns into null. And what several
-kinds of result tell alike: a cause with what to change.
+"""From results, as structures and mappings, to what `json` takes; here alone NaN turns into null.
+And what several kinds of result tell alike: a cause with what to change.
 
 A structure of the analysis is its own JSON where the names are the same (`Evidence`); where they differ, or a key may
 be absent, a mapping is made here. The meaning of each key: docs/commands/report.md.
@@ -53,8 +53,8 @@ def picked(structure: Any, *names: str) -> Json:
 
 
 def cause(found: Finding) -> Json:
-    """Tell a cause and its share of the wall time; `cause` is `null` where there is no verdict, for the reason that is
-    the title."""
+    """Tell a cause and its share of the wall time; `cause` is `null` where there is no verdict, for
+    the reason that is the title."""
     return picked(found, "cause", "title") | {"share_pct": 100 * found.share, "severity": found.severity}
 
 
@@ -84,8 +84,8 @@ def finding(found: Finding, of_none: float | None = None) -> Json:
 
 
 def next_of(change: Next) -> Json:
-    """Tell a change to make, and the samples/s that it may bring; without a most, today's rate alone is no range, so
-    `low` is `null` wherever `high` is."""
+    """Tell a change to make, and the samples/s that it may bring; without a most, today's rate
+    alone is no range, so `low` is `null` wherever `high` is."""
     speedup = change.speedup
     return {
         "change": change.change,

@@ -87,8 +87,8 @@ def _metrics(analysis: Analysis, *names: str) -> Json:
 
 
 def _of_rank(part: RankAnalysis, job: Job | None) -> Json:
-    """A rank by itself, its mean delay behind the first rank where ranks wait for each other, and its mean wait for
-    the last one there."""
+    """A rank by itself, its mean delay behind the first rank where ranks wait for each other, and
+    its mean wait for the last one there."""
     late, waits = (None, None) if job is None else (job.late_ns.get(part.rank), job.waits_ns.get(part.rank))
     return {
         "rank": part.rank,
@@ -169,8 +169,8 @@ def _workers(facts: Facts) -> int | None:
 
 
 def _headroom(analysis: Analysis) -> Json:
-    """Tell the rate with an infinitely fast loader, and how it was found or why not. No rank may go on before the
-    others: what the rank that leads would gain is what the job would."""
+    """Tell the rate with an infinitely fast loader, and how it was found or why not. No rank may go
+    on before the others: what the rank that leads would gain is what the job would."""
     facts, job = analysis.facts, analysis.job
     rate, speedup, method = None, None, None
     if facts is not None and not (facts.samples_known and facts.input_known):
@@ -199,8 +199,8 @@ def _quality(analysis: Analysis) -> Json:
 
 
 def _startup(of: Startup) -> Json:
-    """The time until the end of the first step: outside the window, and in no breakdown. Imports are `null` where it
-    counts from the start of the recording."""
+    """The time until the end of the first step: outside the window, and in no breakdown. Imports
+    are `null` where it counts from the start of the recording."""
     return {
         "total_s": of.total_ns / 1e9,
         "share_pct": 100 * of.total_ns / of.run_ns if of.run_ns > 0 else None,
@@ -227,8 +227,8 @@ def _trend(of: Trend) -> Json:
 
 
 def attached_report(seen: Attached, verdict: Finding, findings: Iterable[Finding]) -> Json:
-    """Tell a recording from outside, as `whyidle-attach` version 1; shares are 0 to 1. Keys mean what the structures of
-    `analyse/attached/` say."""
+    """Tell a recording from outside, as `whyidle-attach` version 1; shares are 0 to 1. Keys mean
+    what the structures of `analyse/attached/` say."""
     info, facts, sampled = seen.info, seen.info["attach"], seen.sampled
     return {
         "format": "whyidle-attach",
@@ -278,8 +278,8 @@ def _places(top: Iterable[tuple[str, float]]) -> list[Json]:
 def difference(found: Difference) -> Json:
     """Tell a difference, as `whyidle-diff` version 1; without `lines` where a run has no stack samples.
 
-    Intervals are of 95 %; changes are B less A, µs per `unit`. Keys mean what structures of `analyse/diff/` say; for
-    the rest see docs/commands/diff.md.
+    Intervals are of 95 %; changes are B less A, µs per `unit`. Keys mean what structures of
+    `analyse/diff/` say; for the rest see docs/commands/diff.md.
     """
     terms, changed, promise = found.times.terms, found.findings, found.promise
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ from ...analyse.cells.comparison import OF_LOADING, Cell, varying
 from ...analyse.cells.studies import of_limit, rooflines
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.statistics import Range
-from ..document import Bar, TableBlock, TableColumn, Words, fitting_table, line, toned
+from ..document import Bar, Block, Heading, Space, TableBlock, TableColumn, Words, fitting_table, line, toned
 from ..words.figures import NOT_MEASURED, share
 
 BAR_WIDTH = 14
@@ -43,8 +43,8 @@ def value_of(
     scale: float = 1.0,
     of_range: str | None = None,
 ) -> str:
-    """Write a figure with the range of its repeats, where asked for, in its form or one of their own: `1.92
-    (1.85-1.99)`."""
+    """Write a figure with the range of its repeats, where asked for, in its form or one of their
+    own: `1.92 (1.85-1.99)`."""
     if of is None:
         return NOT_MEASURED
     said, bounds = f"{scale * of.value:{form}}{unit}", of_range or form
@@ -92,9 +92,16 @@ def table_of(cells: Sequence[Cell], setting: Mapping[str, Any], most: int | None
     return fitting_table(columns, legend_of=BAR)
 
 
+def new_section(title: str, columns: Iterable[TableColumn] = ()) -> Iterator[Block]:
+    """Begin a section after an empty line, with a table where there are columns."""
+    yield from (Space(), Heading(title))
+    if columns := tuple(columns):
+        yield fitting_table(columns, indent=1)
+
+
 def place_columns(cells: Sequence[Cell], names: Sequence[str] | None = None, whole: bool = False) -> list[TableColumn]:
-    """Make columns of the axes on which the cells differ, or the named ones; then loader and batch size, unless they
-    are the same beside an axis that is not. `whole`: even then."""
+    """Make columns of the axes on which the cells differ, or the named ones; then loader and batch
+    size, unless they are the same beside an axis that is not. `whole`: even then."""
 
     def value(cell: Cell, name: str) -> str:
         at = cell.axes.get(name)

@@ -1,5 +1,5 @@
-"""Checks in words: the limits that a run was held to, a row each; and what can be measured on a machine, a line for
-what is well, what is lost and how to fix it for the others."""
+"""Checks in words: the limits that a run was held to, a row each; and what can be measured on a
+machine, a line for what is well, what is lost and how to fix it for the others."""
 
 from __future__ import annotations
 

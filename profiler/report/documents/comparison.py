@@ -35,7 +35,7 @@ from ..document import (
 from ..words.code import command_line
 from ..words.figures import counted, percent
 from ..words.sample_time import sentence
-from .cells_table import column, head, place_columns, table_of, value_of
+from .cells_table import column, head, new_section, place_columns, table_of, value_of
 from .cost import cost_blocks
 from .roofline import roofline_blocks, three_digits
 
@@ -54,7 +54,9 @@ def comparison_document(result: Comparison, setting: dict[str, Any]) -> Document
 
 def _blocks(result: Comparison, setting: dict[str, Any], brief: bool = False) -> Iterator[Block]:
     """Say all of it; in brief with the fastest cells alone, and the further sections that one screen has room for."""
-    main: list[Block] = [*_head(result, setting)]
+    main: list[Block] = [Title(comparison_title(result, setting)), *head_of(result, setting), Space()]
+    for notice in notices(result, setting):
+        main += [Paragraph(toned(notice, "yellow")), Space()]
     if brief and len(result.cells) > MOST_ROWS:
         main.append(Heading(f"The {MOST_ROWS} fastest of {len(result.cells)} cells (--full has all)"))
     main.append(table_of(result.cells, setting, MOST_ROWS if brief else None))
@@ -90,27 +92,11 @@ def _height(blocks: Iterable[Block]) -> int:
     )
 
 
-def _section(title: str, columns: Iterable[TableColumn] = ()) -> Iterator[Block]:
-    yield Space()
-    yield Heading(title)
-    if columns := tuple(columns):
-        yield fitting_table(columns, indent=1)
-
-
 def _emulated(setting: Mapping[str, Any]) -> bool:
     return bool(setting["device"]["kind"] == "emulated")
 
 
 # What was run.
-
-
-def _head(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    yield Title(comparison_title(result, setting))
-    yield from head_of(result, setting)
-    yield Space()
-    for notice in notices(result, setting):
-        yield Paragraph(toned(notice, "yellow"))
-        yield Space()
 
 
 def comparison_title(result: Comparison, setting: dict[str, Any]) -> str:
@@ -169,8 +155,8 @@ def device_kind(cell: Cell, setting: Mapping[str, Any]) -> str:
 
 
 def _datasets(result: Comparison, setting: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Give the data by net, as the setting or recorded runs tell them; of no net in particular where all train on the
-    same."""
+    """Give the data by net, as the setting or recorded runs tell them; of no net in particular
+    where all train on the same."""
     several: dict[str, dict[str, Any]] = setting.get("datasets") or {}
     if several or setting["scenario"] is not None:
         return several or {"": setting.get("dataset") or {}}
@@ -242,8 +228,8 @@ MOST_NAMED = 4
 
 
 def winners(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    """Name the fastest cell of each group, and why; of several groups, of those that take several loaders, or sizes of
-    batches, to choose among."""
+    """Name the fastest cell of each group, and why; of several groups, of those that take several
+    loaders, or sizes of batches, to choose among."""
     kind = setting["device"]["kind"]
     groups = result.groups
     if len(groups) > 1:
@@ -251,7 +237,7 @@ def winners(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
         groups = tuple(group for group, cells in ran if len(cells) > 1 and cells[0].feed != "synthetic")
     if not groups:
         return
-    yield from _section(f"Which {'' if setting['scenario'] is None else 'loader '}is fastest, and why")
+    yield from new_section(f"Which {'' if setting['scenario'] is None else 'loader '}is fastest, and why")
     if len(groups) > MOST_TOLD:
         yield fitting_table(_fastest(groups, kind == "emulated"), indent=1)
         return
@@ -351,7 +337,7 @@ def findings(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     """Say the same, and what each waits for."""
     yield from studied(result, setting)
     if waits := list(_verdicts(result)):
-        yield from _section("What each training waits for")
+        yield from new_section("What each training waits for")
         yield from waits
 
 
@@ -360,7 +346,7 @@ def sizes_blocks(result: Comparison, setting: Mapping[str, Any], brief: bool = F
     names = set(map(namer(result.cells, sizes=False), (cell for cell in result.cells if cell.feed == "real")))
     told = [(name, verdict) for name, verdict in result.batch_verdicts.items() if name in names]
     if told:
-        yield from _section(SIZES)
+        yield from new_section(SIZES)
     elif setting["scenario"] is None:
         yield from (Space(), Paragraph(ONE_SIZE))
     for number, (name, verdict) in enumerate(told[: MOST_NAMED if brief else None]):
@@ -395,7 +381,7 @@ def _scaling_blocks(every: Sequence[studies.Curve]) -> Iterator[Block]:
             curves = [curve for curve in every if curve.held == held and curve.emulated == emulated]
             if not curves:
                 continue
-            yield from _section(title, _scaling(curves, emulated))
+            yield from new_section(title, _scaling(curves, emulated))
             points = [point for curve in curves for point in curve.points]
             for reason in dict.fromkeys(point.why for point in points if point.why and point.samples_per_s is not None):
                 yield Paragraph(f"n/a: {reason}", 1)
@@ -460,7 +446,7 @@ def _differential_blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iter
     emulated = "emulated " if _emulated(setting) else ""
     if both:
         title = f"Net alone, loader alone, and both: {emulated}samples/s"
-        yield from _section(title, _differential(both))
+        yield from new_section(title, _differential(both))
         agree = sum(bool(each.agrees) for each in both)
         overlaps = {each.overlaps for each in both}
         time = "The slower of the two" if True in overlaps else "The sum of the two"
@@ -475,7 +461,7 @@ def _differential_blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iter
         yield from _unexpected(both)
     if dearer := studies.augmentations(cells, tested, setting):
         title = f"What augmentation costs{f' ({emulated}device)' if emulated else ''}"
-        yield from _section(title, _augmentation(dearer))
+        yield from new_section(title, _augmentation(dearer))
         if doubts := [each.doubt or "runs differ by as much" for each in dearer if _cost(each).endswith("?")]:
             why = ", or ".join(dict.fromkeys(doubts))
             said = f"A figure with ? is uncertain: {why}. Repeat with longer runs, several of each."
@@ -566,7 +552,7 @@ def _results_blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Blo
     # The usual figures first.
     told = dict.fromkeys(name for each in found for name in each.metrics)
     metrics = list(dict.fromkeys([*(name for name in FIRST_METRICS if name in told), *told]))[:MOST_METRICS]
-    yield from _section("Results of the trainings", _results(found, metrics, _emulated(setting)))
+    yield from new_section("Results of the trainings", _results(found, metrics, _emulated(setting)))
     work = [mean.value for each in found if (mean := each.mean("samples")) is not None]
     if work and max(work) >= MORE_WORK * min(work):
         said = f"These trainings processed {min(work):.0f} to {max(work):.0f} samples"

@@ -9,9 +9,9 @@ from typing import Any
 from ...analyse.cells.comparison import Cell, foreign_cpus
 from ...analyse.cells.cost import SETTING, Bill, CellCost, Price, Spent, cell_costs
 from ...analyse.statistics import ONE_RUN_REACH
-from ..document import Block, Document, Heading, Paragraph, Space, TableBlock, TableColumn, Title, fitting_table, toned
+from ..document import Block, Document, Heading, Paragraph, Space, TableBlock, TableColumn, Title, toned
 from ..words.figures import NOT_MEASURED, counted
-from .cells_table import column, head, place_columns
+from .cells_table import column, head, new_section, place_columns
 
 PREEMPTIBLE = "preemptible"
 """Word in the provider of a price."""
@@ -63,9 +63,7 @@ def cost_blocks(cells: Sequence[Cell], setting: Mapping[str, Any]) -> Iterator[B
             f"to {target or 0:g}", tried, lambda each: _until(each.target_epochs, each.target_cost_usd, each.is_tried)
         ),
     )
-    yield Space()
-    yield Heading("What it costs")
-    yield fitting_table(columns, indent=1)
+    yield from new_section("What it costs", columns)
     # Why costs, and so their ratios, may differ in the next run.
     doubts, priced = [], [each.cell for each in costs if not isnan(each.usd_per_epoch)]
     if (others := foreign_cpus(facts for cell in priced for facts in cell.facts)) is not None:

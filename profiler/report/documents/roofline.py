@@ -11,22 +11,9 @@ from ...analyse.cells.studies import ASIDE, BESIDE, MAKING, NEAR, STORED, Roofli
 from ...analyse.run.loader_stats import Timed
 from ...analyse.where.stages import STAGES, Stages
 from ...record.run import ImageDecoding
-from ..document import (
-    Block,
-    Caution,
-    Document,
-    Heading,
-    Length,
-    Paragraph,
-    Space,
-    TableBlock,
-    TableColumn,
-    Title,
-    fitting_table,
-    line,
-)
+from ..document import Block, Caution, Document, Length, Paragraph, TableColumn, Title, line
 from ..words.figures import NOT_MEASURED, counted, share
-from .cells_table import column
+from .cells_table import column, new_section
 
 TITLE = "How fast this machine can prepare these samples"
 MOST_NOTICES = 3
@@ -37,10 +24,10 @@ _KINDS = {MAKING: "", BESIDE: "in parallel", STORED: "instead of read", ASIDE: "
 
 def roofline_blocks(found: Sequence[Roofline], cells: Sequence[Cell] = ()) -> Iterator[Block]:
     """Make a table for each kind of samples, and say how close the closest of these cells comes."""
+    differing = [name for name in found[0].place if len({each.place[name] for each in found}) > 1] if found else []
     for each in found:
-        yield Space()
-        yield Heading(heading(each, found))
-        yield _table(each)
+        samples = ", ".join(said for name in differing if (said := place(name, each.place[name])))
+        yield from new_section(f"{TITLE}: {samples}" if samples else TITLE, _columns(each))
         one, every = three_digits(each.one_core), three_digits(each.limit)
         why = f"{each.bound_by} sets it"
         if each.bound_by == MAKING:
@@ -70,33 +57,23 @@ def roofline_document(found: Roofline, setting: Mapping[str, Any]) -> Document:
     return Document((*blocks, *roofline_blocks([found])))
 
 
-def heading(each: Roofline, among: Sequence[Roofline]) -> str:
-    """Name the table, and of several the samples that it is about, by what they differ in."""
-    differing = [name for name in each.place if len({other.place[name] for other in among}) > 1]
-    where = ", ".join(said for name in differing if (said := place(name, each.place[name])))
-    return f"{TITLE}: {where}" if where else TITLE
-
-
-def _table(found: Roofline) -> TableBlock:
+def _columns(found: Roofline) -> Iterator[TableColumn]:
     """List its parts in the order in which they happen, those that are not needed last."""
     parts = sorted(found.parts, key=lambda part: list(_KINDS).index(part.kind))
     longest = max(1 / part.all_cores.value for part in parts)
-    columns = (
-        TableColumn("part", [part.name for part in parts]),
-        column("one core", parts, lambda part: three_digits(part.one_core.value)),
-        column(counted(found.cores, "core"), parts, lambda part: three_digits(part.all_cores.value)),
-        column("core ms", parts, lambda part: f"{found.cores * 1e3 / part.all_cores.value:.3f}"),
-        TableColumn("", [line(Length(round(BAR / part.all_cores.value / longest))) for part in parts], goes=2),
-        TableColumn("", [_KINDS[part.kind] for part in parts], goes=1),
-    )
-    return fitting_table(columns, indent=1)
+    yield TableColumn("part", [part.name for part in parts])
+    yield column("one core", parts, lambda part: three_digits(part.one_core.value))
+    yield column(counted(found.cores, "core"), parts, lambda part: three_digits(part.all_cores.value))
+    yield column("core ms", parts, lambda part: f"{found.cores * 1e3 / part.all_cores.value:.3f}")
+    yield TableColumn("", [line(Length(round(BAR / part.all_cores.value / longest))) for part in parts], goes=2)
+    yield TableColumn("", [_KINDS[part.kind] for part in parts], goes=1)
 
 
 def decoding_words(
     found: ImageDecoding, samples_per_s: float | None, stages: Stages | None, timed: Timed | None
 ) -> str:
-    """Say how fast a training's images can be decoded, how many it uses, and what takes most of preparing them, by
-    stack samples or, without those, by timed calls of transforms."""
+    """Say how fast a training's images can be decoded, how many it uses, and what takes most of
+    preparing them, by stack samples or, without those, by timed calls of transforms."""
     on = counted(found.cores, "core")
     can = f"can decode {three_digits(found.all_cores)} of these images per second ({on}, {found.decoder})"
     if samples_per_s is None:

@@ -1,5 +1,5 @@
-"""A tuning in words: what is gained, the change to make and its costs, what was tried, what sets the pace, how sure it
-is. And an advice that was tried: promised and measured speed side by side."""
+"""A tuning in words: what is gained, the change to make and its costs, what was tried, what sets
+the pace, how sure it is. And an advice that was tried: promised and measured speed side by side."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from ..document import (
     Words,
     brief_quality,
     emulated_device,
+    section,
     table,
     toned,
     under,
@@ -102,9 +103,7 @@ def _blocks(result: Tuning, full: bool) -> Iterator[Block]:
     yield Paragraph(_because(result))
     yield Space()
     if result.changed:
-        yield Heading("Change")
-        yield from _change(result)
-        yield Space()
+        yield from section("Change", *_change(result))
     if full:
         yield Heading("What was tried")
         yield _trials(result, result.trials)
@@ -114,7 +113,11 @@ def _blocks(result: Tuning, full: bool) -> Iterator[Block]:
         trials = sorted(result.trials, key=lambda each: 0.0 if each.rate is None else -each.rate.value)
         yield _trials(result, trials[:MOST_TRIALS])
     yield Space()
-    yield from _pace(result)
+    if (binding := result.binding_constraint) is not None:
+        meaning, following = _BINDS.get(binding, (_sentence(binding), ""))
+        next_to_try = [Paragraph(f"Next to try: {following}", 1)] if following else []
+        title = f"What sets the pace {'then' if result.changed else 'now'}"
+        yield from section(title, Paragraph(meaning, 1), *next_to_try)
     if not full:
         if (sizes := result.batch) is not None:
             largest, enough = _size(sizes.b_max), _size(sizes.b_95)
@@ -122,9 +125,7 @@ def _blocks(result: Tuning, full: bool) -> Iterator[Block]:
         yield from brief_quality(list(_quality(result))[:1], (*result.notes, *result.not_tested))
         return
     if result.batch is not None:
-        yield Heading("Batch size")
-        yield from under(_batch(result.batch))
-        yield Space()
+        yield from section("Batch size", *under(_batch(result.batch)))
     yield Heading("Cost and precision of this search")
     yield from (Paragraph(words, 1) for words in _quality(result))
     if result.not_tested:
@@ -133,22 +134,9 @@ def _blocks(result: Tuning, full: bool) -> Iterator[Block]:
         yield from (Paragraph(_one_line(words), 1) for words in result.not_tested)
 
 
-def _pace(result: Tuning) -> Iterator[Block]:
-    """Tell what sets the pace, and what to try next."""
-    binding = result.binding_constraint
-    if binding is None:
-        return
-    yield Heading(f"What sets the pace {'then' if result.changed else 'now'}")
-    meaning, following = _BINDS.get(binding, (_sentence(binding), ""))
-    yield Paragraph(meaning, 1)
-    if following:
-        yield Paragraph(f"Next to try: {following}", 1)
-    yield Space()
-
-
 def _costs_of(result: Tuning) -> str:
-    """Name what the workers of the best settings cost, beside those of the program's own; empty where nothing of it was
-    measured."""
+    """Name what the workers of the best settings cost, beside those of the program's own; empty
+    where nothing of it was measured."""
     now, then = result.baseline.cost or WorkersCost(), result.best.cost or WorkersCost()
 
     def figure(value: float) -> str:
@@ -358,9 +346,7 @@ def proof_document(what: str, told: Proof) -> Document:
         yield Title(f"{what}: {verdict}")
         yield Space()
         first = "The first advice" if advised.first else "The first advice that changes a loader setting"
-        yield Heading(f"{first}, for {advised.cause}")
-        yield Paragraph(advised.change.change, 1)
-        yield Space()
+        yield from section(f"{first}, for {advised.cause}", Paragraph(advised.change.change, 1))
         yield Heading("Tried")
         figures = (("promised", told.promised, "90 %"), ("measured", told.measured, "95 %"))
         rows = [

@@ -21,8 +21,8 @@ STDOUT = "-"
 
 @contextmanager
 def opened(output: str | None, binary: bool = False) -> Iterator[Any]:
-    """Where an export goes: stdout (`None`, or `-`), or a file that is there once it is whole. Bytes want a file; text
-    is packed where the file's name ends in `.gz`.
+    """Where an export goes: stdout (`None`, or `-`), or a file that is there once it is whole.
+    Bytes want a file; text is packed where the file's name ends in `.gz`.
 
     Raises:
         WhyidleError: it cannot be written; what was there before still is.

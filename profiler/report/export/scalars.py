@@ -1,5 +1,5 @@
-"""Flat figures by name, for loggers: of a moment of a run, of a run as it went, and of a whole run. And what keeps them
-current while a run is recorded: for `whyidle.log_to`, and as a Prometheus file.
+"""Flat figures by name, for loggers: of a moment of a run, of a run as it went, and of a whole run.
+And what keeps them current while a run is recorded: for `whyidle.log_to`, and as a Prometheus file.
 
 Names are those of the JSON of the contract. What was not measured is left out.
 
@@ -214,8 +214,8 @@ class Figures:
 
 
 def _require_file(path: Path) -> None:
-    """Refuse what is there and no file: a pipe that nobody reads would hold up who writes to it, and with that the
-    training's output; and a file that we did not write."""
+    """Refuse what is there and no file: a pipe that nobody reads would hold up who writes to it,
+    and with that the training's output; and a file that we did not write."""
     if path.exists() and not path.is_file():
         raise WhyidleError(f"cannot write {path}: it is no file. Name a file with --prometheus.")
     refuse_recorded(path, FIGURES, " with --prometheus")

@@ -45,8 +45,8 @@ from ...record.stacks import read_names
 Type = Literal["int", "float", "text"]
 
 Values = npt.NDArray[Any] | Sequence[str | None]
-"""Of one column in one chunk: int64 with `NOT_MEASURED`, float64 with NaN, or texts with None where nothing was
-measured."""
+"""Of one column in one chunk: int64 with `NOT_MEASURED`, float64 with NaN, or texts with None where
+nothing was measured."""
 
 Chunk = Mapping[str, Values]
 """Some rows: the values of every column, all equally long. Valid until the next chunk is asked for."""
@@ -216,8 +216,8 @@ def _of_rows(column: Column, rows: Sequence[Mapping[str, Any]]) -> Values:
 
 
 def _values(column: Column, chunk: Chunk) -> tuple[list[str | None] | npt.NDArray[Any], npt.NDArray[np.bool_]]:
-    """The values of a column, and which were not measured. Texts cannot act on a terminal. Numbers are copied, since
-    chunks share one buffer."""
+    """The values of a column, and which were not measured. Texts cannot act on a terminal. Numbers
+    are copied, since chunks share one buffer."""
     values = chunk[column.name]
     if column.type == "text":
         texts = [None if value is None else str(plain(value)) for value in values]

@@ -159,8 +159,8 @@ def trace_of(shown: Sequence[Timeline], analysis: Analysis, runs: Sequence[Run])
 def stretch_of(
     trace: RunTrace, steps: tuple[int, int] | None, since_s: float | None, until_s: float | None, most_bytes: int
 ) -> Stretch:
-    """Choose the stretch that was asked for: by the first and last step, or by seconds (`None`: from the begin, to the
-    end). Without either choose as much as fits into so many bytes.
+    """Choose the stretch that was asked for: by the first and last step, or by seconds (`None`:
+    from the begin, to the end). Without either choose as much as fits into so many bytes.
 
     Raises:
         WhyidleError: it is empty, or the run has nothing there.
@@ -316,8 +316,8 @@ _OF_BATCH = {
 Fields = Mapping[str, tuple[str, float]]
 """What a slice says: name → field of its record, and what to divide it by; 0: it is the number of a name."""
 Counter = tuple[str, str, str, float, bool]
-"""Name, unit, field of the sample, what to divide it by; and whether the field is a sum that rises, shown as its rate a
-second."""
+"""Name, unit, field of the sample, what to divide it by; and whether the field is a sum that rises,
+shown as its rate a second."""
 DEVICE_COUNTERS: tuple[Counter, ...] = (
     ("utilisation", "%", "utilisation_pct", 1.0, False),
     ("SM active", "%", "sm_active_pct", 1.0, False),
@@ -373,13 +373,8 @@ class _Scene:
         self._steps(host, steps)
         self._on_host(host)
         self._instants(host, steps)
-        self._counter(
-            host,
-            self.steps["fetch_begin_ns"],
-            measured(self.steps["queue_ready"]),
-            "finished batches waiting",
-            "batches",
-        )
+        ready = measured(self.steps["queue_ready"])
+        self._counter(host, self.steps["fetch_begin_ns"], ready, "finished batches waiting", "batches")
         self._on_device(host if kind == "cpu" else tracks.track(f"{who}device ({title})"))
         if len(self.timeline.batches):
             self._flows(host, steps, self._loader(tracks.track(f"{who}loader")))
@@ -462,8 +457,8 @@ class _Scene:
     def _counter(
         self, pid: int, at: Stamps, values: Values, name: str, unit: str, scale: float = 1.0, rises: bool = False
     ) -> None:
-        """Add a counter; see `Counter`. What was not measured (NaN) makes no event: viewers go on showing the value
-        before."""
+        """Add a counter; see `Counter`. What was not measured (NaN) makes no event: viewers go on
+        showing the value before."""
         if rises:
             # At the earlier of two readings. A counter that fell was reset: between those nothing is known.
             at, values = at[~np.isnan(values)][:-1], 1e9 * rate(at, values)[1]
@@ -479,8 +474,8 @@ class _Scene:
         self.tracks.sources.append(events())
 
     def _on_host(self, pid: int) -> None:
-        """Add calls of the training thread that wait for the device or copy to it; then what lasts: garbage
-        collections, evaluations and the like, the program's own phases."""
+        """Add calls of the training thread that wait for the device or copy to it; then what lasts:
+        garbage collections, evaluations and the like, the program's own phases."""
         steps, pauses, events = self.steps, self.timeline.pauses, self.timeline.events
         copied = steps[(steps["copy_begin_ns"] != NOT_MEASURED) & (steps["copy_end_ns"] != NOT_MEASURED)]
         calls = np.zeros(len(copied), PAUSE.dtype)
@@ -501,9 +496,9 @@ class _Scene:
             self._slices(pid, title, events[np.isin(events["what"], list(kinds))], ("t_ns", "end_ns"), label)
 
     def _on_device(self, pid: int) -> None:
-        """Add where the time went, each recorded instant in one part; the steps' computation and copies, from start to
-        end on the device's clock; and what an emulated device's engines really did, the truth to compare all else
-        with."""
+        """Add where the time went, each recorded instant in one part; the steps' computation and
+        copies, from start to end on the device's clock; and what an emulated device's engines
+        really did, the truth to compare all else with."""
         timeline, device = self.timeline, ("device_begin_ns", "device_end_ns")
         on_processor = timeline.facts.device_kind == "cpu"
         low, high = max(0, self.low) - self.offset_ns, self.high - self.offset_ns
@@ -565,8 +560,8 @@ class _Scene:
         self.tracks.sources.append((at, [head | {"ts": at / 1000, "name": str(plain(name))}]) for at, name in moments)
 
     def _loader(self, pid: int) -> dict[int, tuple[int, int, int, int]]:
-        """Add a track for each worker, with the time of each batch, and which batches held up others. By number of the
-        step: process, track, begin and end of its batch's slice."""
+        """Add a track for each worker, with the time of each batch, and which batches held up
+        others. By number of the step: process, track, begin and end of its batch's slice."""
         every, made = self.timeline.batches, dict[int, tuple[int, int, int, int]]()
         begin, end = every["begin_ns"], every["end_ns"]
         # A batch may be ready long before the step that takes it. Nothing is before the trace's zero.
@@ -586,14 +581,9 @@ class _Scene:
             rows = zip(mine["step"].tolist(), *(each.tolist() for each in drawn), strict=True)
             made |= {step: (pid, tid, low, high) for step, tid, low, high in rows if step != NOT_MEASURED}
         held = with_column(every, "begin_ns", self.timeline.blocked_ns)
-        self._slices(
-            pid,
-            "head-of-line blocks",
-            held[held["end_ns"] > held["begin_ns"]],
-            SPAN_NS,
-            lambda batch: f"the batch of step {int(batch['step'])} holds up later ones",
-            {"worker": ("worker", 1)},
-        )
+        held = held[held["end_ns"] > held["begin_ns"]]
+        holds = "the batch of step {0[step]} holds up later ones".format
+        self._slices(pid, "head-of-line blocks", held, SPAN_NS, holds, {"worker": ("worker", 1)})
         return made
 
     def _flows(self, pid: int, tid: int, made: Mapping[int, tuple[int, int, int, int]]) -> None:
@@ -642,8 +632,8 @@ class Written:
 
 
 def write_trace(tracks: Tracks, about: dict[str, Any], most_bytes: int, file: TextIO) -> Written:
-    """Write a trace. `about`: what the file says of itself. One that is cut has whole events and whole flows all the
-    same."""
+    """Write a trace. `about`: what the file says of itself. One that is cut has whole events and
+    whole flows all the same."""
     room = most_bytes - len(_json(about)) - 400
     written = file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
     written += file.write(",\n".join(map(_json, tracks.metadata)))

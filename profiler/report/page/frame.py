@@ -24,8 +24,6 @@ from ..words.figures import NO_CAUSE, NOT_MEASURED, evidence_value, part_name, s
 
 LEAST_LABELLED = 0.09
 """Shares of a bar below this have no room for their figure."""
-FRAME_SCRIPTS = ("theme.js",)
-_STYLES = ("page.css",)
 
 
 def render(
@@ -42,7 +40,7 @@ def render(
     Args:
         template: file of `templates/`, which extends `base.html.j2`.
         data: what the scripts read, as JSON in `#data`; NaN is no JSON: what was not measured is `None`.
-        scripts: files of `static/`, in this order, in one closure with `FRAME_SCRIPTS` before them.
+        scripts: files of `static/`, in this order, in one closure with that of the frame before them.
         styles: further files of `static/`.
 
     Raises:
@@ -50,7 +48,7 @@ def render(
     """
     # Vendored code stands in a script of its own, as it came.
     libraries = [name for name in scripts if name.endswith(".iife.min.js")]
-    own = "\n".join(_static(name) for name in (*FRAME_SCRIPTS, *scripts) if name not in libraries)
+    own = "\n".join(_static(name) for name in ("theme.js", *scripts) if name not in libraries)
     closed = [*map(_static, libraries), f'"use strict";(()=>{{\n{own}\n}})();']
     return (
         _environment()
@@ -59,7 +57,7 @@ def render(
             title=title,
             data=None if data is None else Markup(as_json(data)),
             scripts=[Markup(script) for script in closed],
-            styles=Markup("\n".join(_static(name) for name in (*_STYLES, *styles))),
+            styles=Markup("\n".join(_static(name) for name in ("page.css", *styles))),
             policy=_policy(closed),
             **context,
         )

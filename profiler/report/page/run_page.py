@@ -1,8 +1,8 @@
 """The page of a run: verdict, where the time went, what to change, the time from start to end, all other figures.
 
-A timeline as the page's scripts draw it, within a budget whatever the length of the run. Times are ms since the
-begin of the job's first window, on one axis for the ranks of all hosts. Parts of the time are sums per bin; step by
-step they are in the trace (`report/export/trace.py`).
+A timeline as the page's scripts draw it, within a budget whatever the length of the run. Times are
+ms since the begin of the job's first window, on one axis for the ranks of all hosts. Parts of the
+time are sums per bin; step by step they are in the trace (`report/export/trace.py`).
 """
 
 from __future__ import annotations

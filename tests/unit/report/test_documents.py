@@ -33,6 +33,7 @@ LINE = Where("/home/me/data.py", 27, "Shards.__getitem__", "open(x)", 0.84, 412,
 SPENT = ("me/data.py:27 in Shards.__getitem__", "open(x)", "84 % of the time, in ZipFile.open; 412 stack samples")
 STAGES = Stages("the time", 100, (StageShare("decode", "", Estimate(0.61, 0.5, 0.7), 61),))
 FOUND = Finding("input.serial", "It waits.", 0.15, 0.9, (), (Next("make it wait less"),))
+BARE = replace(FOUND, next=())
 A_SAMPLE = {size: {TOTAL: Estimate(1.0, 0.9, 1.1)} for size in (8, 16)}
 SATURATED = BatchVerdict("saturated", None, "no gain", 8, 16, A_SAMPLE, {}, {}, {}, {8: 1, 16: 1}, 0.02)
 LIMIT = d.LimitRow("FAIL", "red", "device busy", "40 %", "at least 50 %", "a note")
@@ -50,10 +51,10 @@ EXAMPLES: dict[str, tuple[tuple[d.Block, ...], tuple[str, ...]]] = {
     "lines of code": (tuple(d.code_section([LINE])), ("Lines of code", *SPENT)),
     "changes": (tuple(d.changes_section(FOUND.next, None)), ("What to change", "make it wait less")),
     "evidence": (
-        tuple(d.evidence_section([Evidence("num_workers", 2, "", "4")])),
+        tuple(d.finding_sections(replace(BARE, evidence=(Evidence("num_workers", 2, "", "4"),)), (), None)),
         ("Evidence", "num_workers", "2", "4"),
     ),
-    "others": (tuple(d.others_section([FOUND], None)), ("Also found", "input.serial (major): It waits.")),
+    "others": (tuple(d.finding_sections(BARE, [FOUND], None)), ("Also found", "input.serial (major): It waits.")),
     "quality": (tuple(d.quality_section(["a note"])), ("a note",)),
     "limits": ((d.Limits((LIMIT,)),), ("FAIL", "device busy", "40 %", "at least 50 %", "a note")),
     "sweep": ((d.Sweep("naive", SATURATED),), ("naive", "No gain.", "saturated")),
@@ -109,8 +110,9 @@ def test_a_block_says_the_same_in_every_form_and_keeps_to_its_columns(name: str)
         d.verdict_blocks(replace(FOUND, title=HOSTILE)),
         d.code_section([replace(LINE, file=HOSTILE, function=HOSTILE, code=HOSTILE, calls=HOSTILE)]),
         d.changes_section([Next(HOSTILE)], None),
-        d.evidence_section([Evidence(HOSTILE, HOSTILE, "", HOSTILE)]),
-        d.others_section([replace(FOUND, title=HOSTILE)], None),
+        d.finding_sections(
+            replace(BARE, evidence=(Evidence(HOSTILE, HOSTILE, "", HOSTILE),)), [replace(FOUND, title=HOSTILE)], None
+        ),
         d.quality_section([HOSTILE] * 9, HOSTILE),
         [d.Limits((replace(LIMIT, what=HOSTILE, note=HOSTILE),))],
         [d.Sweep(HOSTILE, SATURATED)],
@@ -157,7 +159,7 @@ def test_github_makes_no_link_of_what_was_recorded_and_code_is_code() -> None:
 
 
 def test_what_else_was_found_says_its_lines_and_its_stages_in_a_line_each() -> None:
-    shown = on_page(*d.others_section([replace(FOUND, where=(LINE,), stages=STAGES)], None))
+    shown = on_page(*d.finding_sections(BARE, [replace(FOUND, where=(LINE,), stages=STAGES)], None))
     place, source, spent = SPENT
     assert shown.endswith(f"It waits. make it wait less at {place}: {source} ({spent}) of the time: decoding 61 %")
 
