@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from support.hooked import MS, Clocked, Net, Recording, ahead, data, recording
 from whyidle.capture.loop_detector import detector as loop_detector
 from whyidle.capture.loop_detector.loaders import MOST_HELD, MOST_TOGETHER
+from whyidle.capture.steps import ALWAYS
 from whyidle.record.schema import NOT_MEASURED, EventKind, LoaderFlag, PauseKind, StepFlag
 
 PROGRAMS: list[Any] = []
@@ -571,7 +572,8 @@ def test_an_update_is_one_step_with_its_micro_batches_from_the_first_to_the_shor
 
 
 @given(
-    sizes=st.lists(st.integers(1, 9), min_size=7, max_size=40),
+    # No more batches in all than are looked at before steps may be let pass.
+    sizes=st.lists(st.integers(1, 9), min_size=7, max_size=ALWAYS // 3),
     together=st.integers(1, 3),
     held=st.integers(0, MOST_HELD),
     epochs=st.integers(1, 3),
