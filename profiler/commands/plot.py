@@ -9,6 +9,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
+from ..errors import WhyidleError
 from ..report.plot import PICTURES, Picture, check_picture, save_picture
 from ..results.result import Result
 from .options import require_folder
@@ -26,7 +27,10 @@ def asked(arguments: argparse.Namespace) -> dict[Picture, Path]:
 
 def check(arguments: argparse.Namespace, made: Path | None = None) -> None:
     """Refuse what cannot be drawn where it is to be; `made`: a folder that will be there."""
+    written = [getattr(arguments, name, None) for name in ("output", "html", "json")]
     for picture, file in asked(arguments).items():
+        if str(file) in written:
+            raise WhyidleError(f"{picture.option}: {file} is also where the result goes. Give each a file of its own.")
         check_picture(file, picture.option)
         require_folder(str(file), made, picture.option)
 

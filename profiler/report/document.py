@@ -165,7 +165,7 @@ class TableColumn:
     """Whether a word that is too long goes on in the next line; otherwise it is cut off, with a sign for that."""
     least: int | None = None
     most: int | None = None
-    """Signs, whatever it holds."""
+    """Signs that it takes at least, and at most; `None`: as many as it needs."""
     tone: Tone = ""
     folds_to: int | None = None
     """Letters to which the words of a column of a table that fits may be folded; `None`: it stays as wide as it is."""

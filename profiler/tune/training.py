@@ -473,5 +473,5 @@ class ScriptBench:
                 raise BenchEnded(f"the training sent an unreadable answer: {error}") from error
             if answer is not None and answer["say"] in words:
                 return answer
-            if answer is None and (time.monotonic() > until or not training.alive):
+            if time.monotonic() > until or (answer is None and not training.alive):
                 return None

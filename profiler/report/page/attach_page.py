@@ -34,7 +34,7 @@ def page(run: Run, seen: Attached, verdict: Finding, findings: tuple[Finding, ..
         "attach.html.j2",
         title=headline(seen),
         styles=("table.css", *(["flame.css"] if stacks is not None else ())),
-        scripts=("table.js", *(["flame.js"] if stacks is not None else ())),
+        scripts=("flame.js",) if stacks is not None else (),
         verdict=verdict,
         why=[
             (why(seen, each), told_shares(seen, each), top_places(each), each.looks)

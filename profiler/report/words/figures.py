@@ -67,7 +67,7 @@ def evidence_value(value: float | str | None, unit: str) -> str:
 
 
 def three(value: float) -> str:
-    """Write a number with three figures, or more where it has more before the point: `3.42`, `34.2`, `342`."""
+    """Write a number with three figures, more where it has more before the point, two places below 1: `3.42`, `342`."""
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 

@@ -75,6 +75,10 @@ def test_the_command_draws_a_run_and_names_its_device(tmp_path: Path) -> None:
     assert "emulated Test" in said
     assert "gaps: half below 50 ms" in said
     assert pictures[1].read_bytes() == pictures[0].read_bytes()
+    # Nothing that the same call wrote is written over.
+    page = str(tmp_path / "page.svg")
+    assert main(["report", str(folder), "--format", "html", "-o", page, "--trace-plot", page]) == 2
+    assert not Path(page).exists()
 
 
 def test_a_picture_has_a_panel_a_training(tmp_path: Path) -> None:

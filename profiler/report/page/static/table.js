@@ -1,4 +1,4 @@
-// Tables that sort by a click on a column's head, and disclosures that open where a link leads to them.
+// Tables that sort by a click on a column's head.
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
   const first = [...body.rows];
@@ -9,7 +9,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
     button.append(...head.childNodes);
     head.append(button);
     button.addEventListener("click", () => {
-      const figures = head.classList.contains("r");
+      const figures = head.classList.contains("r") || first.some((row) => /^[\d.]/.test(row.cells[column].textContent));
       // Figures from the largest on, words from A on; a third click brings the first order back.
       const orders = figures ? ["descending", "ascending", null] : ["ascending", "descending", null];
       const order = orders[(orders.indexOf(head.getAttribute("aria-sort")) + 1) % orders.length];
@@ -33,16 +33,3 @@ function sorted(rows, column, figures, sign) {
     return sign * (figures ? a - b : a.localeCompare(b, "en", { numeric: true }));
   });
 }
-
-function openTarget() {
-  const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (target && target.tagName === "DETAILS") {
-    target.open = true;
-    target.scrollIntoView();
-  }
-}
-
-addEventListener("hashchange", openTarget);
-// The same link again is no change of the address.
-addEventListener("click", (event) => { if (event.target.closest?.('a[href^="#"]')) setTimeout(openTarget); });
-openTarget();
