@@ -158,8 +158,8 @@ def _imported(stack: CallStack) -> str:
     begin = next((at for at, file in enumerate(files) if file.startswith(_IMPORTS)), 0)
     modules = [file for file in files[begin:] if not file.startswith("<")]
     packages = (file.rpartition("site-packages/")[2].partition("/")[0] for file in modules if "site-packages/" in file)
-    module = modules[0].rpartition("/")[2].removesuffix(".py") if modules else "modules"
-    return next(packages, module)
+    module = modules[0].rpartition("/")[2] if modules else "modules"
+    return next(packages, module).removesuffix(".py")
 
 
 _IMPORTS = "<frozen importlib._bootstrap"

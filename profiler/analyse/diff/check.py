@@ -287,7 +287,7 @@ def against_runs(found: Difference, against: str, asked: Asked) -> LimitCheck:
     """Check whether a run lost more than the limit. `found`: the run as side B, the others, `against`, as side A."""
     if found.times.unit == STEP and (found.a.facts.batch_size, found.b.facts.batch_size) != (None, None):
         return _nothing(asked, f"against {against}: samples/s are not known for both")
-    notes = [*found.unlike, *(doubt for run in found.a.runs for doubt in doubts_of(run))]
+    notes = [*found.unlike(), *(doubt for run in found.a.runs for doubt in doubts_of(run))]
     return lost_of(found.times.speedup, _usual((found.a.runs, found.b.runs), asked.noise), against, asked, notes)
 
 

@@ -304,9 +304,8 @@ class Difference:
                 return FollowedAdvice(found.cause or "", change, by_settings, times.speedup, kept)
         return None
 
-    @property
     def unlike(self) -> Iterator[str]:
-        """What of the two sides is not alike, a sentence each."""
+        """Yield what of the two sides is not alike, a sentence each."""
         if different := other_trainings(self._settings):
             said = ", ".join(f"{each.name} ({each.a}, {each.b})" for each in different)
             yield f"The two sides do not train the same thing: they differ in {said}. A difference in speed is no gain."
@@ -322,7 +321,7 @@ class Difference:
     def notes(self) -> tuple[str, ...]:
         """What these runs cannot tell, and what is not alike, a sentence each; last what else may be the reason, where
         one is named."""
-        return (*self.unlike, *self._limits(), *self._other_reasons())
+        return (*self.unlike(), *self._limits(), *self._other_reasons())
 
     def _limits(self) -> Iterator[str]:
         every, most = (*self._settings, *self._environment), self._most_noise

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ..run.loader_stats import HandedOver
+from ..statistics import Z90
 from .replay import Replay, Times, Workload, draw
 
 STEPS, SEQUENCES = 192, 8
@@ -26,8 +27,6 @@ UNSEEN_SD = 0.3
 seen. A choice."""
 UNKNOWN_HANDOFF_NS = 3e6
 """Hand-over that may well be where none was measured: the slow end of a prediction's interval."""
-_Z90 = 1.645
-"""Standard deviations to either side of a 90 % interval of a normal value."""
 TIE = 0.02
 """Share by which predicted rates may differ and still be the same, so that the cheaper setting is
 meant; in `tune`, too."""
@@ -139,7 +138,7 @@ def predict(workload: Workload, settings: Sequence[LoaderSettings]) -> list[Pred
     alike = np.array([own[[kind == other for other in kinds]].mean() for kind in kinds])
     variance = ((SEQUENCES - 1) * own + 3 * alike) / (SEQUENCES + 2)
     # That of sequences is put to the length of the recording.
-    away = np.exp(_Z90 * np.sqrt((variance * STEPS + UNSEEN_SD**2) / len(workload.cpu_ns) + MODEL_SD**2))
+    away = np.exp(Z90 * np.sqrt((variance * STEPS + UNSEEN_SD**2) / len(workload.cpu_ns) + MODEL_SD**2))
     mean, said = ns.mean(axis=0), {}
     for n, each in enumerate(different):
         slower, faster = (

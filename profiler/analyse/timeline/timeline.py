@@ -291,7 +291,8 @@ def stretches(line: Timeline, seconds: float) -> Iterator[tuple[int, dict[str, f
     edges = np.append(np.arange(line.begin_ns, line.end_ns, length, dtype=np.int64), line.end_ns)
     parts = {name: covered(spans, edges[:-1], edges[1:]) for name, spans in line.parts.items() if name in PARTS}
     known = sum(parts.values(), np.zeros(len(edges) - 1, dtype=np.int64))
-    steps = line.steps[line.steps["fetch_begin_ns"] >= line.begin_ns]
+    at_ns = line.steps["fetch_begin_ns"]
+    steps = line.steps[(at_ns >= line.begin_ns) & (at_ns < line.end_ns)]
     begun, looked = ((t_ns - line.begin_ns) // length for t_ns in (steps["fetch_begin_ns"], line.device["t_ns"]))
     for n in np.unique(begun).tolist():
         here, looks = steps[begun == n], line.device[looked == n]

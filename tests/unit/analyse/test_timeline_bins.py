@@ -16,7 +16,15 @@ from support.trainings import Training, trainings
 from whyidle.analyse.intervals import total
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import UNTOLD
-from whyidle.analyse.timeline.timeline import Timeline, TimelineLine, bins_of, downsampled, lines_of, timelines
+from whyidle.analyse.timeline.timeline import (
+    Timeline,
+    TimelineLine,
+    bins_of,
+    downsampled,
+    lines_of,
+    stretches,
+    timelines,
+)
 from whyidle.record.reader import measured
 from whyidle.record.run import open_run
 from whyidle.record.schema import NOT_MEASURED
@@ -57,6 +65,14 @@ def test_the_bins_of_a_part_sum_to_its_time_to_the_nanosecond(
     assert bins.steps.sum() == pytest.approx(facts.window.count)
     assert bins.steps.min() >= -1e-9
     assert bins.samples.sum() == pytest.approx(facts.window.samples)
+
+
+def test_a_step_behind_the_window_is_in_no_stretch(hours: Timeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, seconds = np.array(hours.steps), (hours.end_ns - hours.begin_ns) / 1e9
+    steps["fetch_begin_ns"][-1] = hours.end_ns
+    monkeypatch.setattr(Timeline, "steps", steps)
+    ((last, _, _),) = stretches(hours, seconds)
+    assert last == steps["step"][-2]
 
 
 def test_steps_that_nobody_looked_at_count_where_they_ran(tmp_path: Path) -> None:
