@@ -8,8 +8,10 @@ machine did meanwhile."""
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -307,12 +309,22 @@ def test_a_plain_loops_time_is_told_apart_as_by_its_own_clock(tmp_path: Path, wo
     assert (report["breakdown"]["boundary_pct"] or 0) > 0
 
 
-def test_gradient_accumulation_makes_a_step_of_each_batch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["accumulated", "in a thread", "from an endless generator"])
+def test_other_loops_make_a_step_of_each_batch_and_are_told_apart_too(tmp_path: Path, way: str) -> None:
     clock = Clock()
+    loader: Any = DataLoader(Data(160), 4, sampler=Drawing(160, clock))
+    if way == "from an endless generator":
+        # Two epochs of twenty batches.
+        short = DataLoader(Data(80), 4, sampler=Drawing(80, clock))
+        loader = itertools.islice((batch for _ in itertools.count() for batch in short), 40)
+    training = threading.Thread(target=train, args=(loader, clock, 1, 4 if way == "accumulated" else 1), name="fit")
     with recording(tmp_path / "run", "cpu", sampler=False):
-        train(DataLoader(Data(160), 4, sampler=Drawing(160, clock)), clock, every=4)
+        training.start() if way == "in a thread" else training.run()
+        if way == "in a thread":
+            training.join()
     facts = facts_of_run(tmp_path / "run")
-    assert facts.window.count + facts.window.warmup_steps == 40
+    # Which thread trains is known from its first step on.
+    assert facts.window.count + facts.window.warmup_steps == 40 - (way == "in a thread")
     # What comes after an optimizer step is the host's, and no computing.
     assert_told_apart(facts, stamps(clock.spans))
 

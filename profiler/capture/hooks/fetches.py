@@ -123,7 +123,8 @@ class Pass:
         """Ask for the next batch of the pass."""
         fetches, loop = self.fetches, self.fetches.loop
         if not fetches.listens:
-            fetches.overhears()
+            if not loop.fetching:
+                fetches.overhears()
             return fetch(*args)
         now, iteration = fetches.now(), self.iteration
         if iteration is None or iteration.done:

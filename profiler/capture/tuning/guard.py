@@ -27,8 +27,10 @@ WRITES = "tuning.writes"
 """File in the run folder: what was written to, JSON lines."""
 MOST_NOTES = 2000
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_CREAT | os.O_APPEND
-_CACHE_VARIABLES = ("HF_HOME", "TORCH_HOME", "MPLCONFIGDIR")
-"""Variables that name a cache without saying so."""
+_CACHE_VARIABLES = (
+    *("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR"),
+    *("TRITON_CACHE_DIR", "CUDA_CACHE_PATH", "NUMBA_CACHE_DIR", "MPLCONFIGDIR", "PYTHONPYCACHEPREFIX"),
+)
 _CACHE_NAMES = ("/.cache/", "/__pycache__/")
 _TEMPORARY = ("/dev/", "/proc/", "/sys/")
 
@@ -159,12 +161,13 @@ class Guard:
             finally:
                 os.close(fd)
 
-    def cover(self, module: Any, original: Any, place: int) -> None:
-        """Look at the path that a function is given, as its argument of this place, which writes past Python."""
+    def cover(self, module: Any, original: Any, place: int, name: str) -> None:
+        """Look at the path that a function is given, which writes past Python: its argument of this place, or name."""
 
         def covered(*args: Any, **kwargs: Any) -> Any:
-            if isinstance(args[place], str | os.PathLike):
-                self._look(self.replaces, args[place])
+            path = args[place] if len(args) > place else kwargs.get(name)
+            if isinstance(path, str | bytes | os.PathLike):
+                self._look(self.replaces, path)
             return original(*args, **kwargs)
 
         setattr(module, original.__name__, covered)
@@ -202,16 +205,15 @@ def cover_libraries() -> None:
     with contextlib.suppress(Exception):
         # `torch.save` to a path, in C++.
         serialization = sys.modules["torch"].serialization
-        guard.cover(serialization, serialization._open_zipfile_writer, 0)
+        guard.cover(serialization, serialization._open_zipfile_writer, 0, "name_or_buffer")
     with contextlib.suppress(Exception):
         # `safetensors.torch.save_file`, in Rust.
-        Imports().when("safetensors.torch", lambda module: guard.cover(module, module.serialize_file, 1))
+        Imports().when("safetensors.torch", lambda module: guard.cover(module, module.serialize_file, 1, "filename"))
 
 
 def _free_folders(folder: str) -> tuple[str, ...]:
     temporary = next((given for name in ("TMPDIR", "TEMP", "TMP") if (given := os.environ.get(name))), "/tmp")
-    named = ((name, given) for name, given in os.environ.items() if given.startswith("/"))  # others say how, not where
-    caches = [given for name, given in named if "CACHE" in name or name in _CACHE_VARIABLES]
+    caches = [given for name in _CACHE_VARIABLES if (given := os.environ.get(name))]
     with contextlib.suppress(RuntimeError):
         caches += [str(Path.home() / ".cache"), str(Path.home() / ".triton")]
     return *_TEMPORARY, *(f"{os.path.realpath(each)}/" for each in (folder, temporary, *caches))

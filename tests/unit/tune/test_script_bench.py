@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -291,3 +292,25 @@ def test_whoever_works_in_a_folder_for_temporary_files_keeps_the_files_there(
     guard.opens(str(run / "model.pt"), os.O_WRONLY | os.O_TRUNC)
     with pytest.raises(WouldOverwrite, match="existed before"):
         guard.opens("model.pt", os.O_WRONLY | os.O_TRUNC)
+
+
+def test_a_function_that_writes_past_python_is_looked_at_however_it_is_given_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, folder in (("TMPDIR", "cache"), ("HF_HOME", "cache"), ("CCACHE_BASEDIR", "project")):
+        monkeypatch.setenv(name, str(tmp_path / folder))
+    (tmp_path / "project").mkdir()
+    path = tmp_path / "project" / "model.safetensors"
+    path.write_bytes(b"weights")
+
+    def serialize_file(tensors: object, filename: object) -> object:
+        return filename
+
+    module = SimpleNamespace(serialize_file=serialize_file)
+    Guard(str(tmp_path / "run"), time.time() + 10, overwrite=False).cover(module, serialize_file, 1, "filename")
+    for given in (str(path), path, os.fsencode(path)):
+        with pytest.raises(WouldOverwrite):
+            module.serialize_file({}, given)
+        with pytest.raises(WouldOverwrite):
+            module.serialize_file({}, filename=given)
+    assert module.serialize_file({}, filename=str(tmp_path / "new")) == str(tmp_path / "new")
