@@ -89,7 +89,7 @@ def removed(program: UserProgram, folder: Path) -> Removed | None:
     """What the vanishing of the first line brings; `None` where the report names none of the program's lines first."""
     report = look(program, folder)
     lines = [] if report is None else report["verdict"].get("where") or []
-    if report is None or not lines or not program.program(GONE).exists() or not is_right(program, lines[0]):
+    if report is None or not lines or GONE not in program.forms or not is_right(program, lines[0]):
         return None
     measured = gained(program, folder, GONE, report["verdict"]["cause"] or "")
     if measured is None or lines[0].get("without") is None:

@@ -109,11 +109,23 @@ def found_by(folder: Path, program: UserProgram) -> list[tuple[Any, ...]]:
     return [(each.how, each.measured, each.first) for each in audit.followed(program, folder)]
 
 
-def test_code_is_followed_by_the_fixed_form_round_by_round(tmp_path: Path, program: UserProgram) -> None:
-    rates = {BROKEN: [10.0, 20.0, 10.0], FIXED: [20.0, 42.0, 25.0], GONE: [30.0, 60.0, 33.0]}
+def named(program: UserProgram) -> dict[str, Any]:
+    """A verdict that names the program's line, and what is gained without it."""
     verdict = finding(program.remedy)
     line = {"file": str(program.program(BROKEN).resolve()), "line": min(program.numbers), "code": program.lines[0]}
-    verdict["where"] = [{**line, "without": verdict["next"][0]["speedup"]}]
+    return verdict | {"where": [{**line, "without": verdict["next"][0]["speedup"]}]}
+
+
+def test_of_a_program_without_a_form_in_which_its_line_is_gone_that_is_not_judged(tmp_path: Path) -> None:
+    without = next(each for each in all_programs() if GONE not in each.forms and each.lines)
+    recorded(tmp_path, without, {"verdict": named(without)}, {BROKEN: [10.0], FIXED: [20.0]})
+    assert [each.measured for each in audit.followed(without, tmp_path)] == [pytest.approx(2.0)]
+    assert audit.removed(without, tmp_path) is None
+
+
+def test_code_is_followed_by_the_fixed_form_round_by_round(tmp_path: Path, program: UserProgram) -> None:
+    rates = {BROKEN: [10.0, 20.0, 10.0], FIXED: [20.0, 42.0, 25.0], GONE: [30.0, 60.0, 33.0]}
+    verdict = named(program)
     recorded(tmp_path, program, {"verdict": verdict}, rates)
     (found,) = audit.followed(program, tmp_path)
     assert (found.how, found.measured, found.promise, found.first) == ("code", pytest.approx(2.1), PROMISE, True)
