@@ -229,9 +229,9 @@ def test_a_training_under_run_is_seen_without_any_frame_of_ours(tmp_path: Path) 
     recording, seen_by = tmp_path / "run", tmp_path / "attached"
     command = ("-m", "whyidle", "run", "--out", str(recording), "--", sys.executable, str(PROGRAM), MAKING)
     with started(tmp_path / "ready", *command) as around:
-        (training,) = [
-            each for each in psutil.Process(around.pid).children() if PROGRAM.name in " ".join(each.cmdline())
-        ]
+        children = psutil.Process(around.pid).children()
+        living = [each for each in children if each.status() != psutil.STATUS_ZOMBIE]
+        (training,) = [each for each in living if PROGRAM.name in " ".join(each.cmdline())]
         try:
             told = observed(around.pid, seen_by, training.pid, looks=LEAST_LOOKS, rate=40)
         finally:
